@@ -7,8 +7,8 @@
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-/* a >= 0, b > 0, and their sum fits. */
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; } /* likewise */
+/* a >= 0, b > 0. */
+static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static inline int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; } /* likewise, and it fits */
 
 #endif

@@ -2,6 +2,7 @@
 /* The kernel IR as text, what it may contain, and the sizes of its launch. */
 #include "codegen/kernel.h"
 
+#include "base/integer.h"
 #include "base/map.h"
 
 static const struct {
@@ -385,15 +386,13 @@ static int64_t axis_size(const KernelAxis *axis, const int64_t *params) {
     return axis->param < 0 ? axis->size : params[axis->param];
 }
 
-static int64_t blocks_of(int64_t size, int64_t block) { return size / block + (size % block != 0); }
-
 static int64_t task_count(const Kernel *kernel, const int64_t *params, int64_t lane_block) {
     int64_t tasks = 1;
     for (int i = 0; i < kernel->axis_count; i++) {
         const KernelAxis *a = &kernel->axes[i];
         int64_t size = axis_size(a, params);
-        if (a->role == AXIS_LANE) size = blocks_of(size, lane_block);
-        if (i == kernel->tile_axis) size = blocks_of(size, kernel->tile_block);
+        if (a->role == AXIS_LANE) size = ceil_div(size, lane_block);
+        if (i == kernel->tile_axis) size = ceil_div(size, kernel->tile_block);
         if (a->role == AXIS_TASK || a->role == AXIS_LANE) tasks *= size;
     }
     return tasks;
@@ -408,17 +407,17 @@ static int64_t reduced_elements(const Kernel *kernel, const int64_t *params) {
 
 int64_t kernel_tasks(const Kernel *kernel, const int64_t *params) {
     if (!kernel->band || kernel->lane_block) return task_count(kernel, params, kernel->lane_block);
-    int64_t blocks = blocks_of(reduced_elements(kernel, params), KERNEL_SUM_BLOCK);
+    int64_t blocks = ceil_div(reduced_elements(kernel, params), KERNEL_SUM_BLOCK);
     return blocks ? blocks : 1; /* where there are no columns, rows are to be stored yet */
 }
 
 static int64_t band_count(const Kernel *kernel, const int64_t *params) {
     if (!kernel->lane_block) {
         int64_t rows = task_count(kernel, params, 0);
-        return blocks_of(rows, kernel_band_rows(kernel, rows));
+        return ceil_div(rows, kernel_band_rows(kernel, rows));
     }
     for (int i = 0; i < kernel->axis_count; i++)
-        if (kernel->axes[i].role == AXIS_REDUCE) return blocks_of(axis_size(&kernel->axes[i], params), kernel->band);
+        if (kernel->axes[i].role == AXIS_REDUCE) return ceil_div(axis_size(&kernel->axes[i], params), kernel->band);
     return 0;
 }
 

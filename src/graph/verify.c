@@ -455,16 +455,23 @@ static Status check_blocks(const Verifier *v) {
 
 /* ---- levels ---- */
 
+/* Tensors of more axes may have it as well, where neighbouring axes count as one. */
+static bool has_space_for(const Node *node) {
+    for (int i = 0; i < node->input_count; i++)
+        if (node->inputs[i]->rank > SPACE_MAX_AXES) return false;
+    return node->outputs[0]->rank <= SPACE_MAX_AXES;
+}
+
 /* What the partition must put into a region. */
 static bool fusible(const Node *node) {
     return (prim_is_elementwise(node->prim) || prim_info(node->prim)->klass == PRIM_CLASS_REDUCE) &&
-           space_accepts(node);
+           space_accepts(node) && has_space_for(node);
 }
 
-/* Custom operators of an application, and what hands tensors on to bodies that may hold some. What a run alone finds out, such as the
- * axes of what a sequence holds, is for these or for the graph's reader. */
+/* Custom operators of an application, what hands tensors on to bodies that may hold some, and kernels that say so. What a run
+ * alone finds out, such as the axes of what a sequence holds, is for these or for the graph's reader. */
 static bool takes_any_rank(const Node *node) {
-    return node->kind == NODE_HOST && (node->custom || node->subgraph_count);
+    return node->kind == NODE_HOST && (node->custom || node->subgraph_count || node_attr(node, "any_rank"));
 }
 
 static bool only_read_with_any_rank(const Value *value) {

@@ -26,7 +26,9 @@ struct Lowering {
     Node *place;
     Status error;            /* the first; owned */
     const LowerTrace *trace; /* who watches; NULL: nobody */
-    int tails;      /* Ifs around the graph that hold a copy of what follows them (ops/control/branch_tail.h) */
+    /* How often the graph is copied, as a power of two: by Ifs around it that hold a copy of what follows them
+     * (ops/control/branch_tail.h), by bodies for elements of several ranks (sequence_map.c beside it). */
+    int tails;
     Map *seen;      /* common subexpressions of this graph while lowering; private to build.c */
     DType restores; /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
     struct Precisions *precisions; /* private to precision.c */

@@ -98,9 +98,19 @@ static Status become_output(Extract *x, int index) {
     return set_type(x, value);
 }
 
+/* Lowering takes out what nothing reads, and then finds no type for it. */
+static Status keep_in_twin(Graph *twin, const Value *value) {
+    Value *same = map_get(&twin->names, value->name);
+    if (!same) return status_error(STATUS_FAULT, "the model changed while it was read");
+    if (same->producer && !value_is_read(same)) graph_add_named_output(twin, same, same->name);
+    return NULL;
+}
+
 Status extract_graph(Graph *graph, Graph *twin, const Policy *policy, const char *from_to) {
     Extract x = {.rewrite = {.arena = graph->arena, .facts = map_make(graph->arena)}, .graph = graph};
     TRY(read_both(&x, from_to));
+    for (int i = 0; i < x.outputs.count; i++) TRY(keep_in_twin(twin, x.outputs.items[i]));
+    for (int i = 0; i < x.inputs.count; i++) TRY(keep_in_twin(twin, x.inputs.items[i]));
     TRY(rewrite_facts(&x.rewrite, graph, twin, policy));
     for (int i = 0; i < x.outputs.count; i++) TRY(become_output(&x, i));
     for (int i = 0; i < x.inputs.count; i++) TRY(become_input(&x, i));

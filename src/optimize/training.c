@@ -99,18 +99,30 @@ static void own_dims(Build *b, const Value *value, const Dim **dims) {
     }
 }
 
-/* The type that lowering finds for a value, told with the graph's own symbols. */
-static Status type_of(Build *b, const char *name, DType *out_dtype, int *out_rank, const Dim **dims) {
-    Value *value = map_get(&b->twin->names, name);
-    if (!value) return status_error(STATUS_FAULT, "the model changed while it was read");
-    graph_add_named_output(b->twin, value, name);
+typedef struct TensorType {
+    DType dtype;
+    int rank;
+    const Dim *dims[MAX_RANK];
+} TensorType;
+
+/* The types that lowering, which can be done once, finds for these values, told with the graph's own symbols. */
+static Status types_of(Build *b, const char *const *names, int count, TensorType *types) {
+    int first = b->twin->outputs.count;
+    for (int i = 0; i < count; i++) {
+        Value *value = map_get(&b->twin->names, names[i]);
+        if (!value) return status_error(STATUS_FAULT, "the model changed while it was read");
+        graph_add_named_output(b->twin, value, names[i]);
+    }
     Policy policy = policy_default();
     TRY(lower_graph(b->twin, &policy));
-    value = b->twin->outputs.items[b->twin->outputs.count - 1];
-    if (value->kind != VALUE_TENSOR) return status_error(STATUS_USAGE, "training.loss: \"%s\" is no tensor", name);
-    *out_dtype = value->dtype;
-    *out_rank = value->rank;
-    own_dims(b, value, dims);
+    for (int i = 0; i < count; i++) {
+        const Value *value = b->twin->outputs.items[first + i];
+        if (value->kind != VALUE_TENSOR)
+            return status_error(STATUS_USAGE, "training.loss: \"%s\" is no tensor", names[i]);
+        types[i].dtype = value->dtype;
+        types[i].rank = value->rank;
+        own_dims(b, value, types[i].dims);
+    }
     return NULL;
 }
 
@@ -130,12 +142,35 @@ static Value *target(Build *b, const char *name, DType dtype, int rank, const Di
     return value ? value : graph_add_input(b->graph, name, dtype, rank, dims);
 }
 
+static void name_tensor(Text *text, const char *name, const TensorType *type) {
+    text_add(text, "\"%s\" %s[", name, dtype_name(type->dtype));
+    for (int i = 0; i < type->rank; i++) {
+        if (i) text_add(text, ", ");
+        dim_print(text, type->dims[i]);
+    }
+    text_add(text, "]");
+}
+
+/* Sizes that a run alone knows are not looked at. */
+static Status check_same_shape(Build *b, const char *const *names, const TensorType *types) {
+    bool same = types[0].rank == types[1].rank;
+    for (int i = 0; same && i < types[0].rank; i++) {
+        int64_t sizes[2];
+        bool known = dim_is_const(types[0].dims[i], &sizes[0]) && dim_is_const(types[1].dims[i], &sizes[1]);
+        same = !known || sizes[0] == sizes[1];
+    }
+    if (same) return NULL;
+    Text text = text_make(b->arena);
+    name_tensor(&text, names[0], &types[0]);
+    text_add(&text, " and ");
+    name_tensor(&text, names[1], &types[1]);
+    return status_error(STATUS_USAGE, "training.loss: mse of tensors of different shapes, %s", text.data);
+}
+
 /* -log softmax(logits)[label], the mean over all labels but those that are -100; classes along the last axis (ONNX
  * SoftmaxCrossEntropyLoss-13). */
 static Status cross_entropy(Build *b, const char *name, const char *labels) {
-    DType dtype;
-    int rank;
-    const Dim *dims[MAX_RANK];
+    TensorType type;
     Value *logits;
     if (b->opset < LOSS_OPSET)
         return status_error(STATUS_UNSUPPORTED,
@@ -143,16 +178,17 @@ static Status cross_entropy(Build *b, const char *name, const char *labels) {
                             "optimize --convert-opset %d)",
                             LOSS_OPSET, b->opset, MODE_OPSET);
     TRY(value_named(b, name, "training.loss", &logits));
-    TRY(type_of(b, name, &dtype, &rank, dims));
+    TRY(types_of(b, &name, 1, &type));
+    int rank = type.rank;
     if (rank < 2)
         return status_error(STATUS_USAGE, "training.loss: \"%s\" has no axis of classes behind another", name);
-    dim_is_const(dims[rank - 1], &b->step->classes);
+    dim_is_const(type.dims[rank - 1], &b->step->classes);
     Node *flatten = add_node(b, "", "Flatten", b->opset, &logits, 1);
     node_set_int(flatten, "axis", rank - 1);
     Tensor *all = tensor_new(b->arena, DT_I64, 1, (const int64_t[]){1});
     *(int64_t *)all->data = -1;
     Value *line =
-        onnx2(b, "Reshape", target(b, labels, DT_I64, rank - 1, dims), graph_add_constant(b->graph, NULL, all));
+        onnx2(b, "Reshape", target(b, labels, DT_I64, rank - 1, type.dims), graph_add_constant(b->graph, NULL, all));
     Node *loss = add_node(b, "", "SoftmaxCrossEntropyLoss", b->opset, (Value *[]){result(flatten), line}, 2);
     node_set_int(loss, "ignore_index", -100);
     b->loss = node_add_output(loss, "loss", DT_NONE, -1, NULL);
@@ -161,13 +197,14 @@ static Status cross_entropy(Build *b, const char *name, const char *labels) {
 
 /* The mean of (prediction - target)^2 over all elements. */
 static Status mean_squares(Build *b, const char *name, const char *wanted) {
-    DType dtype;
-    int rank;
-    const Dim *dims[MAX_RANK];
+    const char *names[] = {name, wanted};
+    TensorType types[2];
     Value *prediction;
+    bool both = map_get(&b->graph->names, wanted) != NULL;
     TRY(value_named(b, name, "training.loss", &prediction));
-    TRY(type_of(b, name, &dtype, &rank, dims));
-    Value *difference = onnx2(b, "Sub", prediction, target(b, wanted, dtype, rank, dims));
+    TRY(types_of(b, names, both ? 2 : 1, types));
+    if (both) TRY(check_same_shape(b, names, types));
+    Value *difference = onnx2(b, "Sub", prediction, target(b, wanted, types->dtype, types->rank, types->dims));
     Value *square = onnx2(b, "Mul", difference, difference);
     Node *mean = add_node(b, "", "ReduceMean", b->opset, &square, 1);
     node_set_int(mean, "keepdims", 0);

@@ -15,6 +15,13 @@
 #include "passes/passes.h"
 #include "passes/region.h"
 
+/* How a result is read where some of the gathered nodes become the epilogue. */
+typedef struct Readers {
+    int last;    /* the place of the last gathered node that reads it, from 1 on; 0: none does */
+    bool region; /* the region that what is not gathered would be in anyway reads it */
+    bool memory; /* so does anything else */
+} Readers;
+
 typedef struct Growth {
     const Policy *policy;
     Arena *scratch;
@@ -24,6 +31,7 @@ typedef struct Growth {
     VEC(Node *) frontier; /* readers of gathered results that are still to be looked at */
     Map inside;           /* Node -> 1 + its place in nodes */
     Map seen;             /* Node that was in the frontier */
+    Readers *readers;     /* [1 + nodes.count]: of the raw result and of theirs, once all are gathered */
 } Growth;
 
 static bool is_inside(const Growth *g, const Value *v) {
@@ -193,19 +201,13 @@ static bool waits_for_more(const Growth *g, const Node *reader, const Value *v) 
     return false;
 }
 
-/* How a value is read by what stands behind place `end` of the gathered nodes. */
-typedef struct Readers {
-    bool region; /* the region that the rest becomes, or that what is not gathered would be in anyway */
-    bool memory; /* anything else */
-} Readers;
-
-static Readers readers_of(const Growth *g, const Value *v, int end) {
+static Readers readers_of(const Growth *g, const Value *v) {
     Readers r = {.memory = value_is_output(v)};
     for (int i = 0; i < v->uses.count; i++) {
         const Node *reader = v->uses.items[i].node;
         intptr_t place = (intptr_t)map_get_id(&g->inside, MAP_POINTER_KEY(reader));
         if (place) {
-            r.region |= place > end;
+            if (place > r.last) r.last = (int)place;
             continue;
         }
         if (reader->repeats) { /* in a later kernel */
@@ -222,19 +224,30 @@ static Readers readers_of(const Growth *g, const Value *v, int end) {
     return r;
 }
 
+/* The raw result, then those of the gathered nodes. */
+static const Value *value_at(const Growth *g, int i) { return i ? g->nodes.items[i - 1]->outputs[0] : g->raw; }
+
+static void find_readers(Growth *g) {
+    g->readers = ARENA_ARRAY(g->scratch, Readers, g->nodes.count + 1);
+    for (int i = 0; i <= g->nodes.count; i++) g->readers[i] = readers_of(g, value_at(g, i));
+}
+
+/* Whether a region reads it where the nodes behind place `end` become one. */
+static bool region_reads(const Readers *r, int end) { return r->region || r->last > end; }
+
 /* Bytes moved an element of the result, but for operands, which are read once in any case, if the first `end` nodes
  * become the epilogue and the rest becomes a region with those of its readers that can be in one: what the anchor
  * writes, what the region reads of that, what the region writes. No work is done twice. */
 static int epilogue_bytes(const Growth *g, int end) {
     int bytes = 0;
     for (int i = 0; i <= g->nodes.count; i++) {
-        const Value *v = i ? g->nodes.items[i - 1]->outputs[0] : g->raw;
-        Readers r = readers_of(g, v, i <= end ? end : g->nodes.count);
-        int size = (int)dtype_size(v->dtype);
+        const Readers *r = &g->readers[i];
+        int size = (int)dtype_size(value_at(g, i)->dtype);
+        bool region = region_reads(r, end);
         if (i <= end)
-            bytes += size * ((r.region || r.memory) + r.region);
+            bytes += size * ((region || r->memory) + region);
         else
-            bytes += size * r.memory;
+            bytes += size * r->memory;
     }
     return bytes;
 }
@@ -255,10 +268,9 @@ static bool fits_device(const Growth *g, int end) {
     int outputs = 0, operands = 0;
     Map known = map_make(g->scratch);
     for (int i = 0; i <= end; i++) {
-        const Value *v = i ? g->nodes.items[i - 1]->outputs[0] : g->raw;
-        Readers r = readers_of(g, v, end);
-        outputs += r.region || r.memory;
-        if (!g->policy->target.epilogue.any_types && (r.region || r.memory) && v->dtype != g->raw->dtype) return false;
+        bool read = region_reads(&g->readers[i], end) || g->readers[i].memory;
+        outputs += read;
+        if (!g->policy->target.epilogue.any_types && read && value_at(g, i)->dtype != g->raw->dtype) return false;
         for (int k = 0; i && k < g->nodes.items[i - 1]->input_count; k++) {
             const Value *in = g->nodes.items[i - 1]->inputs[k];
             if (is_inside(g, in) || is_scalar_constant(in) || map_get_id(&known, MAP_POINTER_KEY(in))) continue;
@@ -313,6 +325,7 @@ static Node *fuse(Graph *graph, const Policy *policy, Arena *scratch, Node *anch
                 .inside = map_make(scratch),
                 .seen = map_make(scratch)};
     gather_all(&g);
+    find_readers(&g);
     int end = choose_end(&g);
     if (!end) return anchor;
     int saved = epilogue_bytes(&g, 0) - epilogue_bytes(&g, end);

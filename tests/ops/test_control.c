@@ -278,6 +278,44 @@ Test(control, errors) {
     }
 }
 
+/* A body is copied for every rank that an element may have: for two sequences, in a body that is itself copied, and so on. */
+Test(control, copies_for_ranks_are_bounded) {
+    static const struct {
+        const char *name, *source;
+        bool fits;
+    } bodies[] = {
+        {"a long body, once",
+         "graph (q: seq(f32[*])) -> (r) {\nr = onnx SequenceMap@17 q captures 0 graph \"b\" (a: f32[*]) -> (y) {\n"
+         "c = onnx Neg@13 a\nd = onnx Exp@13 c\ne = onnx Neg@13 d\nf = onnx Exp@13 e\ng = onnx Neg@13 f\n"
+         "h = onnx Exp@13 g\ni = onnx Neg@13 h\ny = onnx Exp@13 i\n}\n}\n",
+         true},
+        {"two sequences",
+         "graph (q: seq(f32[*]), p: seq(f32[*])) -> (r) {\nr = onnx SequenceMap@17 q, p captures 0 graph \"b\" (a: "
+         "f32[*], b: f32[*]) -> (c) {\nc = onnx Add@14 a, b\n}\n}\n",
+         true},
+        {"three sequences",
+         "graph (q: seq(f32[*]), p: seq(f32[*]), o: seq(f32[*])) -> (r) {\nr = onnx SequenceMap@17 q, p, o captures 0 "
+         "graph \"b\" (a: f32[*], b: f32[*], c: f32[*]) -> (d) {\nd = onnx Sum@13 a, b, c\n}\n}\n",
+         false},
+        {"a body in a body in a body",
+         "graph (q: seq(f32[*])) -> (r) {\nr = onnx SequenceMap@17 q, q captures 1 graph \"b\" (a: f32[*], q: "
+         "seq(f32[*])) -> (y) {\ns = onnx SequenceMap@17 q, q captures 1 graph \"c\" (b: f32[*], q: seq(f32[*])) -> "
+         "(z) {\nt = onnx SequenceMap@17 q captures 0 graph \"d\" (c: f32[*]) -> (d) {\nd = onnx Neg@13 c\n}\n"
+         "z = onnx SequenceLength@11 t\n}\ny = onnx SequenceLength@11 s\n}\n}\n",
+         false},
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        Graph *graph = NULL;
+        Status status = lower(bodies[i].source, &graph);
+        cr_expect(bodies[i].fits ? !status
+                                 : status_code(status) == STATUS_UNSUPPORTED &&
+                                       strstr(status_message(status), "would be copied too often"),
+                  "%s: %s", bodies[i].name, status_message(status));
+        status_free(status);
+        graph_destroy(graph);
+    }
+}
+
 /* An If of a known condition leaves no trace of itself, nor of the branch that is not taken. */
 Test(control, known_condition) {
     Graph *graph = NULL;

@@ -552,6 +552,19 @@ def test_extract(folder):
     numpy.testing.assert_array_equal(b, numpy.maximum(a, 0))
 
 
+def test_extract_at_what_nothing_reads(folder):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 2] x) => (float[n, 2] y) { a = Relu(x) y = Neg(a) b = Exp(a) c, d = Split<axis = 1>(a) }"""
+    onnx.save(parser.parse_model(text), folder / "in.onnx")
+    x = floats(3, 2)
+    for cut, feeds, expected in [("x:b", {"x": x}, [numpy.exp(numpy.maximum(x, 0))]), ("a:b,y", {"a": x}, [numpy.exp(x), -x]),
+                                 ("a:d", {"a": x}, [x[:, 1:]]), ("x,b:a", {"x": x, "b": x}, [numpy.maximum(x, 0)])]:
+        optimize(folder / "in.onnx", folder / "out.onnx", "--extract", cut)
+        onnx.checker.check_model(str(folder / "out.onnx"), full_check=True)
+        for a, b in zip(session(folder / "out.onnx").run(None, feeds), expected, strict=True):
+            numpy.testing.assert_allclose(a, b, rtol=1e-6, err_msg=cut)
+
+
 def test_extract_at_sequences_and_maps(folder):
     text = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>
         g (float[n, 2] x) => (float[m, 2] y, seq(map(string, float)) z) {
@@ -613,7 +626,7 @@ def main():
     tests += [(test.__name__, test, ()) for test in (
         test_maps, test_subgraphs_and_functions, test_function_called_twice, test_narrow_numbers_stay, test_node_cases, test_patterns_regions, test_regions_shared,
         test_regions_with_policy, test_regions_together)]
-    tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_extract_at_sequences_and_maps, test_errors)]
+    tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_extract_at_what_nothing_reads, test_extract_at_sequences_and_maps, test_errors)]
     tests = [test for test in tests if not only or only in test[0]]
     for name, test, given in tests:
         with tempfile.TemporaryDirectory() as folder:

@@ -60,6 +60,13 @@ typedef struct Row {
     "r = onnx SequenceMap@21 q, x captures 0 graph \"body\" (a: f32[p], b: f32[1]) -> (c) {\n"                         \
     "c = onnx Mul@21 a, b\n}\n}\n"
 
+/* The sum of each element's squares over all axes, as [1]. */
+#define MAP_RANKS                                                                                                      \
+    "graph (q: seq(f32[*])) -> (y) {\n"                                                                                \
+    "r = onnx SequenceMap@21 q captures 0 graph \"body\" (a: f32[*]) -> (c) {\n"                                       \
+    "s = onnx ReduceSumSquare@21 a {keepdims = 0}\none = constant i64[1] {1}\nc = onnx Reshape@21 s, one\n}\n"         \
+    "y = onnx ConcatFromSequence@21 r {axis = 0}\n}\n"
+
 /* r: x without its axis 1 where that is of size 1, else x, as exporters write x.squeeze(1). */
 #define SQUEEZE(outputs)                                                                                               \
     "graph (x: f32[n, m]) -> (" outputs ") {\n"                                                                        \
@@ -298,6 +305,44 @@ static const Row rows[] = {
      {"seq f32[1] {2} | f32[3] {1, 2, 3}", "f32[1] {10}"},
      {"seq f32[1] {20} | f32[3] {10, 20, 30}"}},
     {"SequenceMap over an empty sequence", MAP_MODEL, {"seq", "f32[1] {10}"}, {"seq"}},
+    {"SequenceMap over tensors of several ranks",
+     MAP_RANKS,
+     {"seq f32[2] {1, 2} | f32[] 3 | f32[2, 2] {1, 1, 1, 2} | f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1] {4} "
+      "| f32[0, 3] {}"},
+     {"f32[5] {5, 9, 7, 16, 0}"}},
+    {"SequenceMap over an empty sequence of tensors of any rank",
+     "graph (q: seq(f32[*])) -> (r) {\n"
+     "r = onnx SequenceMap@21 q captures 0 graph \"body\" (a: f32[*]) -> (c) {\nc = onnx Neg@21 a\n}\n}\n",
+     {"seq"},
+     {"seq"}},
+    {"SequenceMap over two sequences of several ranks, one element by element, beside a tensor and a capture",
+     "graph (q: seq(f32[*]), p: seq(f32[*]), x: f32[n], z: f32[n]) -> (r, s) {\n"
+     "r, s = onnx SequenceMap@21 q, p, x captures 0 graph \"body\" (a: f32[*], b: f32[*], x: f32[n]) -> (c, d) {\n"
+     "m = onnx Mul@21 a, b\nc = onnx Add@21 m, x\nd = onnx Shape@21 a\n}\n}\n",
+     {"seq f32[2] {1, 2} | f32[1, 2] {3, 4} | f32[] 5", "seq f32[] 10 | f32[2, 1] {1, 2} | f32[2] {1, 2}",
+      "f32[2] {1, 0}", "f32[2] {0, 0}"},
+     {"seq f32[2] {11, 20} | f32[2, 2] {4, 4, 7, 8} | f32[2] {6, 10}", "seq i64[1] {2} | i64[2] {1, 2} | i64[0] {}"}},
+    {"SequenceMap over tensors of two ranks that are told one by one, with a capture",
+     "graph (x: f32[2], y: f32[2, 2], z: f32[2]) -> (r) {\nq = onnx SequenceConstruct@21 x, y\n"
+     "r = onnx SequenceMap@21 q, z captures 1 graph \"body\" (a: f32[*], z: f32[2]) -> (c) {\n"
+     "c = onnx MatMul@21 a, z\n}\n}\n",
+     {"f32[2] {1, 2}", "f32[2, 2] {1, 2, 3, 4}", "f32[2] {1, 10}"},
+     {"seq f32[] 21 | f32[2] {21, 43}"}},
+    {"SequenceMap of a body that makes sense for one rank, whose results are joined",
+     "graph (q: seq(f32[*])) -> (y) {\n"
+     "r = onnx SequenceMap@21 q captures 0 graph \"body\" (a: f32[*]) -> (c) {\n"
+     "c = onnx Transpose@21 a {perm = [1, 0]}\n}\ny = onnx ConcatFromSequence@21 r {axis = 0}\n}\n",
+     {"seq f32[2, 1] {1, 2} | f32[2, 2] {3, 4, 5, 6}"},
+     {"f32[3, 2] {1, 2, 3, 5, 4, 6}"}},
+    {"SequenceMap in a SequenceMap, both over tensors of several ranks",
+     "graph (q: seq(f32[*]), p: seq(f32[*])) -> (r) {\n"
+     "r = onnx SequenceMap@21 q, p captures 1 graph \"body\" (a: f32[*], p: seq(f32[*])) -> (c) {\n"
+     "m = onnx SequenceMap@21 p captures 0 graph \"inner\" (b: f32[*]) -> (d) {\nd = onnx ReduceMax@21 b {keepdims = "
+     "0}\n}\n"
+     "j = onnx ConcatFromSequence@21 m {axis = 0, new_axis = 1}\ns = onnx ReduceSum@21 j {keepdims = 0}\n"
+     "c = onnx Mul@21 a, s\n}\n}\n",
+     {"seq f32[2] {1, 2} | f32[1, 1] {3}", "seq f32[] 1 | f32[2] {1, 3} | f32[2, 1, 1] {5, 2}"},
+     {"seq f32[2] {9, 18} | f32[1, 1] {27}"}},
 };
 
 Test(control, rows) {
@@ -331,6 +376,12 @@ static const struct {
      "b = onnx Add@21 a, a\n}\n}\n",
      {"i64[] 9223372036854775807", "f32[2] {1, 2}"},
      "9223372036854775807 iterations with scan outputs of 8 bytes each"},
+    {"an element of which the body makes no sense",
+     "graph (q: seq(f32[*])) -> (r) {\n"
+     "r = onnx SequenceMap@21 q captures 0 graph \"body\" (a: f32[*]) -> (c) {\n"
+     "c = onnx Transpose@21 a {perm = [1, 0]}\n}\n}\n",
+     {"seq f32[1, 2] {1, 2} | f32[1, 1, 2] {1, 2}"},
+     "the body cannot be computed of an element of so many axes: node \"Transpose"},
     {"scan inputs of different lengths",
      "graph (x: f32[a], y: f32[b]) -> (z) {\n"
      "z = onnx Scan@21 x, y {num_scan_inputs = 2} captures 0 graph \"body\" (p: f32[], q: f32[]) -> (r) {\n"

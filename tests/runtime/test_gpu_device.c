@@ -458,13 +458,41 @@ Test(gpu_device, functions_of_a_program_are_asked_for_once) {
 
 /* --- launches --- */
 
-/* Every launch that the schedule asks for, with the arguments in order. */
-static void expect_launches(const RegionKernel *region, const int64_t *params, void *const *buffers, void *scratch) {
+typedef struct Given {
+    void *memory;
+    int times; /* that it was taken */
+    size_t bytes;
+} Given;
+
+static Status give(void *owner, size_t bytes, void **out_data) {
+    Given *given = owner;
+    given->times++;
+    given->bytes = bytes;
+    *out_data = given->memory;
+    return NULL;
+}
+
+static Status launch_with(Device *device, Stream *stream, DeviceKernel *kernel, void *const *buffers,
+                          const int64_t *params, Given *given) {
+    const Workspace workspace = {give, given};
+    return gpu_launch(device, stream, kernel, buffers, params, 0, &workspace);
+}
+
+static Status launch_plain(Device *device, DeviceKernel *kernel, void *const *buffers, const int64_t *params) {
+    Given given = {0};
+    return launch_with(device, NULL, kernel, buffers, params, &given);
+}
+
+/* Every launch that the schedule asks for, with the arguments in order; what they share is taken once. */
+static void expect_launches(const RegionKernel *region, const int64_t *params, void *const *buffers,
+                            const Given *given) {
     GpuLaunches expected;
     const Kernel *kernel = region->kernel;
     GpuSchedule schedule = gpu_schedule(kernel);
     gpu_launches(kernel, &schedule, &fake.limits, params, &expected);
     cr_assert_eq(fake.launch_count, expected.count);
+    cr_expect(given->times == (expected.scratch_bytes > 0) && given->bytes == expected.scratch_bytes, "%d x %zu bytes",
+              given->times, given->bytes);
     for (int n = 0; n < expected.count; n++) {
         const GpuLaunch *e = &expected.items[n];
         const Launch *l = &fake.launches[n];
@@ -476,7 +504,7 @@ static void expect_launches(const RegionKernel *region, const int64_t *params, v
         cr_assert_eq(l->count, kernel->buffers.count + 1 + kernel->param_count + e->extra_count);
         for (int i = 0; i < kernel->buffers.count; i++, a++)
             cr_expect(a->kind == GPU_ARG_BUFFER && a->buffer == buffers[i]);
-        cr_expect(a->kind == GPU_ARG_BUFFER && a->buffer == (expected.scratch_bytes ? scratch : NULL));
+        cr_expect(a->kind == GPU_ARG_BUFFER && a->buffer == (expected.scratch_bytes ? given->memory : NULL));
         a++;
         for (int i = 0; i < kernel->param_count; i++, a++) cr_expect(a->kind == GPU_ARG_I64 && a->i64 == params[i]);
         for (int i = 0; i < e->extra_count; i++, a++) cr_expect(a->kind == GPU_ARG_I64 && a->i64 == e->extra[i]);
@@ -496,23 +524,44 @@ Test(gpu_device, launches_carry_buffers_scratch_params_and_extra_in_order) {
     for (int i = 0; i < count; i++)
         for (int64_t n = 1; n < 300; n *= 17) {
             int64_t params[16];
-            void *buffers[] = {device_pointer(1), device_pointer(2)}, *scratch = device_pointer(3);
+            void *buffers[] = {device_pointer(1), device_pointer(2)};
+            Given given = {.memory = device_pointer(3)};
             for (int p = 0; p < regions[i]->kernel->param_count; p++) params[p] = n * 64;
             fake.launch_count = 0;
-            must(gpu_launch(device, NULL, kernels[i], buffers, params, 0, scratch));
+            must(launch_with(device, NULL, kernels[i], buffers, params, &given));
             cr_expect_gt(fake.launch_count, 0);
-            expect_launches(regions[i], params, buffers, scratch);
+            expect_launches(regions[i], params, buffers, &given);
+            cr_expect_leq(given.bytes, gpu_kernel_scratch(device, kernels[i], params));
         }
     int64_t zero[16] = {0};
     fake.launch_count = 0;
-    must(gpu_launch(device, NULL, kernels[0], (void *[]){NULL, NULL}, zero, 0, NULL));
+    must(launch_plain(device, kernels[0], (void *[]){NULL, NULL}, zero));
     cr_expect(fake.launch_count == 0 && gpu_kernel_scratch(device, kernels[0], zero) == 0, "nothing to compute");
     int64_t far[16];
     for (int p = 0; p < 16; p++) far[p] = 1 << 20;
-    must(gpu_launch(device, NULL, kernels[0], (void *[]){device_pointer(1), device_pointer(2)}, far, 0, NULL));
+    must(launch_plain(device, kernels[0], (void *[]){device_pointer(1), device_pointer(2)}, far));
     cr_assert_eq(fake.launch_count, 1);
     cr_expect(strstr(fake.launches[0].name, "_even") == NULL, "indices beyond 32 bits: %s", fake.launches[0].name);
     for (int i = 0; i < count; i++) gpu_release_kernel(device, kernels[i]);
+    gpu_close(device);
+}
+
+Test(gpu_device, blocks_that_share_columns_take_their_scratch_once) {
+    Device *device = must_open();
+    const RegionKernel *region;
+    DeviceKernel *kernel;
+    kernels_of("graph (x: f32[65536, 64]) -> (y) {\n  y: f32[1, 64] = region x graph (p: f32[65536, 64]) -> (q) {\n"
+               "    q: f32[1, 64] = reduce_sum p {axes = [0]}\n  }\n}\n",
+               &region);
+    must(gpu_compile(device, &region, 1, NULL, &kernel));
+    void *buffers[] = {device_pointer(1), device_pointer(2)};
+    Given given = {.memory = device_pointer(3)};
+    int64_t params[16];
+    for (int i = 0; i < region->kernel->param_count; i++) cr_assert(dim_is_const(region->params[i], &params[i]));
+    must(launch_with(device, NULL, kernel, buffers, params, &given));
+    cr_expect(given.bytes > 0 && given.bytes <= gpu_kernel_scratch(device, kernel, params));
+    expect_launches(region, params, buffers, &given);
+    gpu_release_kernel(device, kernel);
     gpu_close(device);
 }
 
@@ -536,8 +585,9 @@ Test(gpu_device, a_kernel_of_hundreds_of_buffers_launches) {
     void *buffers[INPUTS + 1];
     cr_assert_eq(region->kernel->buffers.count, INPUTS + 1);
     for (int i = 0; i <= INPUTS; i++) buffers[i] = device_pointer((uintptr_t)i + 1);
-    must(gpu_launch(device, NULL, kernel, buffers, params, 0, NULL));
-    expect_launches(region, params, buffers, NULL);
+    Given given = {0};
+    must(launch_with(device, NULL, kernel, buffers, params, &given));
+    expect_launches(region, params, buffers, &given);
     gpu_release_kernel(device, kernel);
     gpu_close(device);
 }
@@ -555,20 +605,19 @@ Test(gpu_device, buffers_that_vectors_cannot_access_are_accessed_by_element) {
     for (int i = 0; i < 2; i++) {
         Launch with;
         fake.launch_count = 0;
-        must(gpu_launch(device, NULL, kernels[i], aligned, params, 0, device_pointer(4)));
+        must(launch_plain(device, kernels[i], aligned, params));
         with = fake.launches[0];
         int compiled = fake.compiled;
         fake.launch_count = 0;
-        must(gpu_launch(device, NULL, kernels[i], any, params, 0, device_pointer(4)));
-        must(gpu_launch(device, NULL, kernels[i], any, params, 0, device_pointer(4)));
+        must(launch_plain(device, kernels[i], any, params));
+        must(launch_plain(device, kernels[i], any, params));
         cr_expect_eq(fake.compiled, compiled + 1, "a program of its own, made once");
         cr_expect(fake.launches[0].arguments[0].buffer == any[0]);
         cr_expect(fake.launches[0].grid != with.grid || memcmp(fake.launches[0].arguments, with.arguments, 500),
                   "in more and smaller accesses");
         fake.launch_count = 0;
-        expect_failure(gpu_launch(device, NULL, kernels[i], input, params, 0, NULL), STATUS_INVALID,
-                       "input 0 of a kernel");
-        expect_failure(gpu_launch(device, NULL, kernels[i], result, params, 0, NULL), STATUS_INVALID,
+        expect_failure(launch_plain(device, kernels[i], input, params), STATUS_INVALID, "input 0 of a kernel");
+        expect_failure(launch_plain(device, kernels[i], result, params), STATUS_INVALID,
                        "a tensor of f32 must begin at a multiple of 4");
         cr_expect_eq(fake.launch_count, 0);
         gpu_release_kernel(device, kernels[i]);
@@ -714,9 +763,10 @@ static Status use_stream(Device *device, Stream *stream, DeviceKernel *const *ke
     TRY(gpu_allocate(device, stream, NULL, 1 << 16, &memory[1]));
     TRY(gpu_copy(device, stream, COPY_IN, memory[0], host, sizeof host));
     TRY(gpu_copy(device, stream, COPY_WITHIN, memory[1], memory[0], sizeof host));
-    for (int i = 0; i < 3; i++) TRY(gpu_launch(device, stream, kernels[i], memory, params, 0, memory[1]));
+    Given given = {.memory = memory[1]};
+    for (int i = 0; i < 3; i++) TRY(launch_with(device, stream, kernels[i], memory, params, &given));
     void *unaligned[] = {memory[0], (char *)memory[1] + 4};
-    TRY(gpu_launch(device, stream, kernels[0], unaligned, params, 0, NULL));
+    TRY(launch_with(device, stream, kernels[0], unaligned, params, &given));
     TRY(gpu_copy(device, stream, COPY_OUT, host, memory[1], sizeof host));
     gpu_stream(stream)->may_fault = true;
     return gpu_synchronize(device, stream);

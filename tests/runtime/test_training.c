@@ -825,6 +825,12 @@ Test(training, says_what_is_wrong, .init = make_folder, .fini = remove_folder) {
     expect_refused(path, "{\"training\": {\"loss\": \"mse:scores,t\", \"of\": [\"weight*\"]}}", ONNXFUSE_USAGE,
                    "is called \"weight*\"");
     expect_refused(plain, "{\"training\": {\"of\": [\"w\", \"v*\"]}}", ONNXFUSE_USAGE, "is called \"v*\"");
+    const char *pair = model_of("pair.onnx", "opset 17\ngraph (x: f32[n, 3], z: f32[n, 4], r: f32[3]) -> (y) {\n"
+                                             " w = constant f32[3, 3] {1, 2, 3, 4, 5, 6, 7, 8, 9}\n"
+                                             " y = onnx MatMul@17 x, w\n u = onnx Neg@17 z\n v = onnx Neg@17 r\n}\n");
+    expect_refused(pair, "{\"training\": {\"loss\": \"mse:y,z\"}}", ONNXFUSE_USAGE,
+                   "training.loss: mse of tensors of different shapes, \"y\" f32[n, 3] and \"z\" f32[n, 4]");
+    expect_refused(pair, "{\"training\": {\"loss\": \"mse:y,r\"}}", ONNXFUSE_USAGE, "\"y\" f32[n, 3] and \"r\" f32[3]");
     expect_refused(plain, "{\"training\": {\"schedule\": \"cosine\", \"warmup_steps\": 5, \"steps\": 5}}",
                    ONNXFUSE_USAGE, "must be more than training.warmup_steps (5)");
     expect_refused(plain, "{\"training\": {\"accumulation\": 0}}", ONNXFUSE_INVALID, "training.accumulation");

@@ -174,11 +174,19 @@ static Status run_tensors(TwoMemories *d, const Work *w) {
                : cpu->run_prim(d->cpu, NULL, w->node, inputs, w->symbols, outputs, w->arena);
 }
 
+/* What was taken when the work was queued. */
+static Status hand_over(void *owner, size_t bytes, void **out_data) {
+    (void)bytes;
+    *out_data = owner;
+    return NULL;
+}
+
 static Status run_launch(TwoMemories *d, const Work *w) {
     void **buffers = ARENA_ARRAY(w->arena, void *, w->kernel->buffers);
     for (int i = 0; i < w->kernel->buffers; i++) buffers[i] = follow(d, w->buffers[i], 0, false);
-    return d->cpu->table->launch(d->cpu, NULL, w->kernel->inner, buffers, w->params, w->amount,
-                                 follow(d, w->scratch, 0, false));
+    void *scratch = follow(d, w->scratch, 0, false);
+    const Workspace workspace = {hand_over, scratch};
+    return d->cpu->table->launch(d->cpu, NULL, w->kernel->inner, buffers, w->params, w->amount, &workspace);
 }
 
 static void do_copy(TwoMemories *d, const Work *w) {
@@ -343,10 +351,13 @@ static size_t two_kernel_scratch(const Device *device, const DeviceKernel *kerne
 }
 
 static Status two_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                         const int64_t *params, int64_t work, void *scratch) {
+                         const int64_t *params, int64_t work, const Workspace *workspace) {
     TwoMemories *d = two(device);
     const TwoKernel *k = (const TwoKernel *)kernel;
     TRY(may_fail(d, "launch"));
+    size_t bytes = two_kernel_scratch(device, kernel, params);
+    void *scratch = NULL;
+    if (bytes) TRY(workspace->take(workspace->owner, bytes, &scratch));
     atomic_fetch_add(&d->launches, 1);
     Work *w = new_work(d, stream, WORK_LAUNCH);
     w->kernel = k;

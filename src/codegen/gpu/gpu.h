@@ -41,8 +41,8 @@ typedef enum GpuClass { GPU_POINTWISE, GPU_INNER, GPU_OUTER, GPU_TRANSPOSE } Gpu
 
 /* Of functions for sizes that divide by whole vectors. */
 typedef struct GpuEven {
-    int vector; /* as in GpuSchedule, as are step and hold; 0: there are no such functions */
-    int step, hold;
+    int vector; /* as in GpuSchedule, as are step, hold and partial; 0: there are no such functions */
+    int step, hold, partial;
     int lane;        /* the size of the vector axis must be a multiple of this, */
     uint64_t params; /* and of `vector` each parameter whose bit is set: strides and offsets */
 } GpuEven;
@@ -55,14 +55,20 @@ typedef struct GpuSchedule {
                    share a Philox counter, graph/prim.h); vectors of 8 are then 4 pairs of neighbours (of halves) */
     int hold;   /* vectors of a row that a thread keeps in registers; 0: no `held` function */
     int tile;   /* TRANSPOSE: the tile's side */
+    int block;  /* most threads of a block that holds rows or columns */
+    /* Bytes of scratch that a row, or a vector of columns, takes for each of the blocks that share it. */
+    int partial;
     GpuEven even;
 } GpuSchedule;
 
 GpuSchedule gpu_schedule(const Kernel *kernel);
 
-/* Whether indices of these sizes fit 32 bits, in which kernels count; those with Kernel.general count in 64. */
+/* The accesses that differ of a kernel's: their number, and out_accesses [kernel->insts.count]. */
+int gpu_accesses(const Kernel *kernel, const KernelAccess **out_accesses);
+/* Whether indices of these sizes fit 32 bits, in which kernels count; those with Kernel.general count in 64. accesses:
+ * gpu_accesses's. */
 #define GPU_SMALL (INT64_C(1) << 30)
-bool gpu_is_small(const Kernel *kernel, const int64_t *params);
+bool gpu_is_small(const Kernel *kernel, const KernelAccess *const *accesses, int count, const int64_t *params);
 
 /* The program of a kernel: functions `<name>`, or `<name>_held` and `<name>_long`; the same with `_even` before them.
  * Complete: nothing is included. */

@@ -328,6 +328,32 @@ static void give_slots(Machine *m) {
     m->frame = (m->frame + 63) & -64;
 }
 
+/* --- uses near each other --- */
+
+/* Uses of a register or a constant, none of which is far from the one before: of a block, in the order of their first ones. */
+typedef struct LifePart {
+    int first, last, uses, value;
+    bool makes; /* it begins where the value is made */
+    int reg;
+} LifePart;
+
+typedef struct LifeParts {
+    VEC(LifePart) items;
+} LifeParts;
+
+/* At instruction k; a part ends where the next use is more than `near` instructions behind. open: [value] 1 + the number of its
+ * latest part. */
+static void note_use(Machine *m, LifeParts *parts, int *open, int value, int k, int near) {
+    LifePart *part = open[value] ? &parts->items.items[open[value] - 1] : NULL;
+    if (part && k - part->last <= near) {
+        part->last = k;
+        part->uses++;
+        return;
+    }
+    VEC_PUSH(m->arena, parts->items, (LifePart){k, k, 1, value, false, 0});
+    open[value] = parts->items.count;
+}
+
 /* --- constants where an instruction wants them in a register --- */
 
 static int constant_of(const Machine *m, const Code *c, int n) {
@@ -339,38 +365,27 @@ static int constant_of(const Machine *m, const Code *c, int n) {
  * instruction has another operand there, an instruction. */
 static void gather_constants(Machine *m, CodeBlock *block) {
     enum { NEAR = 48, LEAST = 3 }; /* instructions between two of a row; how many are worth one more */
-    int count = block->code.count, *row = ARENA_ARRAY(m->arena, int, m->pool.count + 1);
-    typedef struct Row {
-        int first, last, uses, constant;
-    } Row;
-    VEC(Row) rows = {0};
+    int count = block->code.count, *open = ARENA_ARRAY(m->arena, int, m->pool.count + 1);
+    LifeParts rows = {0};
     for (int k = 0; k < count; k++) {
         const Code *c = &block->code.items[k];
         for (int n = 0; n < c->count; n++) {
             int constant = constant_of(m, c, n);
-            if (!constant) continue;
-            Row *open = row[constant] ? &rows.items[row[constant] - 1] : NULL;
-            if (open && k - open->last <= NEAR) {
-                open->last = k;
-                open->uses++;
-            } else {
-                VEC_PUSH(m->arena, rows, (Row){k, k, 1, constant});
-                row[constant] = rows.count;
-            }
+            if (constant) note_use(m, &rows, open, constant, k, NEAR);
         }
     }
     VEC(Code) code = {0};
     int next = 0;
     for (int k = 0; k < count; k++) {
-        for (; next < rows.count && rows.items[next].first == k; next++) {
-            const Row *r = &rows.items[next];
+        for (; next < rows.items.count && rows.items.items[next].first == k; next++) {
+            const LifePart *r = &rows.items.items[next];
             if (r->uses < LEAST) continue;
             int reg = reg_new(m, CLASS_VECTOR);
-            m->regs.items[reg].constant = r->constant;
+            m->regs.items[reg].constant = r->value;
             VEC_PUSH(m->arena, code, (Code){.op = X_P_VECTOR, .dst = reg, .length = 2, .scale = 1});
             for (int at = k; at <= r->last; at++)
                 for (int n = 0; n < block->code.items[at].count; n++)
-                    if (constant_of(m, &block->code.items[at], n) == r->constant) block->code.items[at].src[n] = reg;
+                    if (constant_of(m, &block->code.items[at], n) == r->value) block->code.items[at].src[n] = reg;
         }
         VEC_PUSH(m->arena, code, block->code.items[k]);
     }
@@ -391,31 +406,13 @@ static bool is_stacked(const Machine *m, int reg) {
     return reg && r->class == CLASS_VECTOR && r->place < 0 && !r->constant && r->ranges.count;
 }
 
-typedef struct LifePart {
-    int first, last, uses, value;
-    bool makes; /* it begins where the value is made */
-    int reg;
-} LifePart;
-
-typedef struct LifeParts {
-    VEC(LifePart) items;
-} LifeParts;
-
 static void find_parts(Machine *m, const CodeBlock *block, LifeParts *parts) {
     enum { NEAR = 12 }; /* instructions between two uses of a part */
     int *open = ARENA_ARRAY(m->arena, int, m->regs.count + 1);
     for (int k = 0; k < block->code.count; k++) {
         const Code *c = &block->code.items[k];
         for (int n = 0; n < c->count && c->op != X_P_COPY; n++) {
-            if (!is_stacked(m, c->src[n])) continue;
-            LifePart *part = open[c->src[n]] ? &parts->items.items[open[c->src[n]] - 1] : NULL;
-            if (part && k - part->last <= NEAR) {
-                part->last = k;
-                part->uses++;
-            } else {
-                VEC_PUSH(m->arena, parts->items, (LifePart){k, k, 1, c->src[n], false, 0});
-                open[c->src[n]] = parts->items.count;
-            }
+            if (is_stacked(m, c->src[n])) note_use(m, parts, open, c->src[n], k, NEAR);
         }
         if (c->op == X_P_COPY || !is_stacked(m, c->dst)) continue;
         VEC_PUSH(m->arena, parts->items, (LifePart){k, k, 0, c->dst, true, 0});

@@ -37,25 +37,11 @@
  * "SequenceMap"  inputs: a sequence, further inputs (each a sequence of the same length, or a tensor), C captures.
  * subgraphs[0] inputs: the element i of each sequence (or the tensor itself), C captures. Node output k = the sequence
  * of the body's output k for all i; an output of the body is a tensor. */
+#include "ops/control/bodies.h"
 #include "ops/control/branch_tail.h"
+#include "ops/control/sequence_map.h"
 #include "ops/control/short_sequence.h"
 #include "ops/families.h"
-
-#include "lowering/build.h"
-#include "lowering/item_type.h"
-#include "lowering/subgraph.h"
-
-/* ---- bodies ---- */
-
-static int own_inputs(const Node *n) { return n->input_count - n->captures; }
-
-static Value *own_input(const Node *n, int index) { return index < own_inputs(n) ? n->inputs[index] : NULL; }
-
-static Status check_node(Lowering *l, const Node *n, int subgraphs) {
-    if (n->captures < 0 || own_inputs(n) < 0 || n->subgraph_count != subgraphs)
-        return invalid(l, "expected %d subgraphs, found %d", subgraphs, n->subgraph_count);
-    return NULL;
-}
 
 /* Input `index`, where it is there, is one element of that type, as far as is known. */
 static Status check_scalar(Lowering *l, const Node *n, int index, DType dtype, const char *what) {
@@ -69,100 +55,6 @@ static Status check_scalar(Lowering *l, const Node *n, int index, DType dtype, c
         if (dim_is_const(value->dims[i], &size) && size != 1)
             return invalid(l, "%s is one element, \"%s\" has %lld in axis %d", what, value->name, (long long)size, i);
     return NULL;
-}
-
-static Status check_body(Lowering *l, const Node *n, const Graph *body, int inputs, int least_outputs) {
-    if (body->inputs.count - n->captures != inputs)
-        return invalid(l, "the body has %d inputs where %d are passed", body->inputs.count - n->captures, inputs);
-    if (body->outputs.count < least_outputs)
-        return invalid(l, "the body has %d outputs where at least %d are needed", body->outputs.count, least_outputs);
-    return NULL;
-}
-
-/* Constants among the captures go into the bodies, the others stay inputs. */
-static bool is_passed(const Node *n, int capture) {
-    const Value *outer = n->inputs[own_inputs(n) + capture];
-    return !outer || !outer->constant;
-}
-
-/* Gives the body's last inputs the captured values' types; constants are copied in and their inputs taken out. */
-static void pass_captures(const Node *n, Graph *body) {
-    int first = body->inputs.count - n->captures, kept = first;
-    for (int i = 0; i < n->captures; i++) {
-        const Value *outer = n->inputs[own_inputs(n) + i];
-        Value *inner = body->inputs.items[first + i];
-        if (outer && outer->constant) {
-            value_replace(body, inner, graph_add_constant(body, outer->name, outer->constant));
-        } else {
-            if (outer) pass_type(inner, outer);
-            body->inputs.items[kept++] = inner;
-        }
-    }
-    body->inputs.count = kept;
-}
-
-/* Whether any of the lowered bodies reads its input number `index`. */
-static bool bodies_read(Graph *const *bodies, int count, int index) {
-    for (int i = 0; i < count; i++) {
-        const Value *input = bodies[i]->inputs.items[index];
-        if (value_is_read(input)) return true;
-    }
-    return false;
-}
-
-/* The host node: own inputs, then the captures that the lowered bodies still read. */
-static Node *flow_node(Lowering *l, const Node *n, Value *const *own, int own_count, Graph *const *bodies, int count) {
-    Value **inputs = ARENA_ARRAY(l->arena, Value *, own_count + n->captures);
-    int total = own_count, passed = 0;
-    for (int i = 0; i < own_count; i++) inputs[i] = own[i];
-    for (int i = 0; i < n->captures; i++) passed += is_passed(n, i);
-    int first = bodies[0]->inputs.count - passed, from = first, to = first;
-    for (int i = 0; i < n->captures; i++) {
-        if (!is_passed(n, i)) continue;
-        bool read = bodies_read(bodies, count, from);
-        for (int b = 0; read && b < count; b++) bodies[b]->inputs.items[to] = bodies[b]->inputs.items[from];
-        if (read) inputs[total++] = n->inputs[own_inputs(n) + i], to++;
-        from++;
-    }
-    for (int b = 0; b < count; b++) bodies[b]->inputs.count = to;
-    Node *host = host_node(l, n, NULL, inputs, total);
-    if (!host) return NULL;
-    host->captures = total - own_count;
-    for (int i = 0; i < count; i++) node_add_subgraph(host, bodies[i]);
-    return host;
-}
-
-static void note_newest(int symbol, void *context) {
-    int *newest = context;
-    if (symbol > *newest) *newest = symbol;
-}
-
-/* Whether an expression holds a symbol made since there were `base` symbols: one that is bound inside a body alone. */
-static bool is_local(const Dim *dim, int base) {
-    int newest = -1;
-    dim_each_symbol(dim, note_newest, &newest);
-    return newest >= base;
-}
-
-/* A body's result as seen from outside: local sizes become fresh symbols of the outer graph. */
-static ItemType outer_type(Lowering *l, const Value *result, int base) {
-    ItemType type = item_type_of(result);
-    if (type.rank <= 0) return type;
-    const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type.rank);
-    for (int i = 0; i < type.rank; i++)
-        dims[i] = is_local(type.dims[i], base) ? dim_fresh(l->dims, "size") : type.dims[i];
-    type.dims = dims;
-    return type;
-}
-
-/* Adds the host node's next output, or a gap when the operator's output `index` is not asked for. */
-static Status give(Lowering *l, const Node *n, Node *host, int index, const ItemType *type) {
-    if (!wants_output(n, index)) {
-        node_attach_output(host, NULL);
-        return NULL;
-    }
-    Value *value = item_result(l, host, type);
-    return value ? out(l, n, index, value) : l->error;
 }
 
 /* ---- If ---- */
@@ -181,15 +73,6 @@ static Status inline_branch(Lowering *l, const Node *n, const Graph *branch, Val
     for (int i = 0; i < n->output_count; i++)
         if (wants_output(n, i)) TRY(out(l, n, i, results[i]));
     return NULL;
-}
-
-/* The captures that are passed, parallel to the inputs of a branch. */
-static Value **passed_captures(Lowering *l, const Node *n) {
-    Value **captured = ARENA_ARRAY(l->arena, Value *, n->captures);
-    int count = 0;
-    for (int i = 0; i < n->captures; i++)
-        if (is_passed(n, i)) captured[count++] = n->inputs[own_inputs(n) + i];
-    return captured;
 }
 
 static bool has_if(const Graph *graph) {
@@ -220,12 +103,9 @@ static Status take_branch(Lowering *l, const Node *n, int which) {
     pass_captures(n, branch);
     TRY(lower_subgraph(l, branch));
     if (spare && has_open_result(n, branch)) return take_branch_as_it_is(l, n, spare);
-    return inline_branch(l, n, branch, passed_captures(l, n));
+    int count;
+    return inline_branch(l, n, branch, passed_captures(l, n, &count));
 }
-
-/* Nodes that the tails of Ifs in tails of Ifs may come to. Each If doubles what follows it; exporters write x.squeeze(axis) of
- * an axis of unknown size as If(size == 1, Squeeze, Identity), so that a model may have many. */
-enum { MOST_COPIES = 1 << 11 };
 
 /* The branches of an If while it is lowered. */
 typedef struct Branches {
@@ -234,32 +114,6 @@ typedef struct Branches {
     int base;                    /* symbols from here on are made inside */
     ItemType *types;             /* [node outputs]: of what holds the results of both */
 } Branches;
-
-static Status host_refuse(HostCall *call) { return host_error(call, "%s", attr_string(call->node, "message", "")); }
-
-/* A branch that fails when it is taken: with the inputs of the other, and outputs of these types. */
-static Graph *refusal(Lowering *l, const Node *n, const Graph *other, const ItemType *types, const char *message) {
-    Graph *graph = graph_sub(l->graph, other->name);
-    for (int i = 0; i < other->inputs.count; i++)
-        pass_type(graph_add_input(graph, NULL, DT_NONE, -1, NULL), other->inputs.items[i]);
-    Node *node = graph_add_node(graph, NULL, NODE_HOST, n->op, NULL, 0);
-    node->host = host_refuse;
-    node->domain = "";
-    node->opset = n->opset;
-    node->origin = n->origin;
-    node_set_string(node, "message", message);
-    for (int i = 0; i < other->outputs.count; i++) {
-        Value *value = node_add_output(node, NULL, DT_NONE, -1, NULL);
-        item_type_set(l, value, &types[i]);
-        if (value->kind == VALUE_TENSOR && value->rank < 0) value->rank = 0; /* it is never made */
-        graph_add_output(graph, value);
-    }
-    return graph;
-}
-
-static bool may_be_refused(Status failure) {
-    return !failure || status_code(failure) == STATUS_INVALID || status_code(failure) == STATUS_UNSUPPORTED;
-}
 
 /* Puts a refusal in the place of branch b; takes ownership of why. */
 static void refuse(Lowering *l, const Node *n, Branches *b, int which, Status why) {
@@ -327,7 +181,7 @@ static bool may_have_tail(const Lowering *l, const Node *n) {
 /* Branches whose results differ in rank take what follows along, twice as far each time, until the ranks agree or nothing
  * reads the results; a branch for which it makes no sense fails when it is taken. */
 static Status lower_if(Lowering *l, const Node *n) {
-    TRY(check_node(l, n, 2));
+    TRY(check_control(l, n, 2));
     Value *condition = own_inputs(n) == 1 ? n->inputs[0] : NULL;
     if (!condition) return invalid(l, "expected one input, the condition");
     TRY(check_scalar(l, n, 0, DT_BOOL, "the condition"));
@@ -346,12 +200,11 @@ static Status lower_if(Lowering *l, const Node *n) {
             return l->error;
         }
         refuse(l, n, &b, 1,
-               status_error(STATUS_UNSUPPORTED, "%d Ifs in a row have branches whose results differ in rank",
-                            l->tails + 1));
+               status_error(STATUS_UNSUPPORTED, "too many Ifs in a row have branches whose results differ in rank"));
     }
-    Node *host = flow_node(l, n, &condition, 1, b.graphs, 2);
+    Node *host = control_node(l, n, &condition, 1, b.graphs, 2);
     if (!host) return l->error;
-    for (int i = 0; i < n->output_count; i++) TRY(give(l, n, host, i, &b.types[i]));
+    for (int i = 0; i < n->output_count; i++) TRY(control_result(l, n, host, i, &b.types[i]));
     return NULL;
 }
 
@@ -545,19 +398,13 @@ static const Dim *loop_count(Lowering *l, const Node *n, const Graph *body) {
     return dim_fresh(l->dims, "iterations");
 }
 
-static Status check_carried(Lowering *l, const Node *n, int first, int count) {
-    for (int i = 0; i < count; i++)
-        if (!own_input(n, first + i)) return invalid(l, "input %d is left out", first + i);
-    return NULL;
-}
-
 static Status lower_loop(Lowering *l, const Node *n) {
-    TRY(check_node(l, n, 1));
+    TRY(check_control(l, n, 1));
     TRY(check_scalar(l, n, 0, DT_I64, "the number of iterations"));
     TRY(check_scalar(l, n, 1, DT_BOOL, "the condition"));
     int count = own_inputs(n) > 2 ? own_inputs(n) - 2 : 0; /* what is left out at the end may be missing */
     TRY(check_body(l, n, n->subgraphs[0], 2 + count, 1 + count));
-    TRY(check_carried(l, n, 2, count));
+    TRY(check_given(l, n, 2, count));
     if (n->output_count > n->subgraphs[0]->outputs.count - 1)
         return invalid(l, "%d outputs, and the body has only %d", n->output_count, n->subgraphs[0]->outputs.count);
     Value **own = ARENA_ARRAY(l->arena, Value *, 2 + count);
@@ -566,7 +413,7 @@ static Status lower_loop(Lowering *l, const Node *n) {
     carried_start(l, &carried, own + 2, n->subgraphs[0]->inputs.items + 2, count);
     TRY(lower_carried(l, n, &carried, 2, 1, set_loop_inputs));
 
-    Node *host = flow_node(l, n, own, 2 + count, &carried.body, 1);
+    Node *host = control_node(l, n, own, 2 + count, &carried.body, 1);
     if (!host) return l->error;
     node_set_int(host, "carried", count);
     const Dim *iterations = loop_count(l, n, carried.body);
@@ -576,7 +423,7 @@ static Status lower_loop(Lowering *l, const Node *n) {
             type = carried_result(l, &carried, i, 1);
         else
             TRY(stacked_type(l, &carried, carried.body->outputs.items[1 + i], iterations, 0, &type));
-        TRY(give(l, n, host, i, &type));
+        TRY(control_result(l, n, host, i, &type));
     }
     return NULL;
 }
@@ -588,12 +435,12 @@ typedef struct ScanShape {
 } ScanShape;
 
 static Status scan_shape(Lowering *l, const Node *n, ScanShape *out_shape) {
-    TRY(check_node(l, n, 1));
+    TRY(check_control(l, n, 1));
     int64_t scanned = attr_int(n, "num_scan_inputs", 0);
     if (scanned < 1 || scanned > own_inputs(n)) return invalid(l, "num_scan_inputs is %lld", (long long)scanned);
     int states = own_inputs(n) - (int)scanned;
     TRY(check_body(l, n, n->subgraphs[0], own_inputs(n), states));
-    TRY(check_carried(l, n, 0, own_inputs(n)));
+    TRY(check_given(l, n, 0, own_inputs(n)));
     *out_shape = (ScanShape){states, (int)scanned, n->subgraphs[0]->outputs.count - states};
     if (n->output_count > states + out_shape->stacked)
         return invalid(l, "%d outputs, and the body has only %d", n->output_count, states + out_shape->stacked);
@@ -673,7 +520,7 @@ static Status lower_scan(Lowering *l, const Node *n) {
     TRY(lower_carried(l, n, &carried, 0, 0, set_scan_inputs));
 
     const Dim *length = scan_length(n, &s, &axes);
-    Node *host = flow_node(l, n, n->inputs, own_inputs(n), &carried.body, 1);
+    Node *host = control_node(l, n, n->inputs, own_inputs(n), &carried.body, 1);
     if (!host) return l->error;
     for (int i = 0; i < s.states + s.stacked; i++) {
         ItemType type;
@@ -685,7 +532,7 @@ static Status lower_scan(Lowering *l, const Node *n) {
             TRY(scan_axis(l, &axes.out[i - s.states], result->rank + 1));
             TRY(stacked_type(l, &carried, result, length, axes.out[i - s.states], &type));
         }
-        if (i < n->output_count) TRY(give(l, n, host, i, &type));
+        if (i < n->output_count) TRY(control_result(l, n, host, i, &type));
     }
     node_set_ints(host, "scan_input_axes", axes.in, s.scanned);
     node_set_ints(host, "scan_input_directions", axes.in_directions, s.scanned);
@@ -735,12 +582,12 @@ static Graph *scan_of_element(Lowering *l, const Node *n, int own, bool lengths)
 /* Scan-8: sequence_lens (optional), states [batch, ...], scan inputs [batch, time, ...]; results likewise, with zeros
  * behind the end of a sequence. A Scan over the batch. */
 static Status lower_scan_8(Lowering *l, const Node *n) {
-    TRY(check_node(l, n, 1));
+    TRY(check_control(l, n, 1));
     int own = own_inputs(n) - 1;
     int64_t scanned = attr_int(n, "num_scan_inputs", 0);
     if (own < 1) return invalid(l, "expected scan inputs");
     if (scanned < 1 || scanned > own) return invalid(l, "num_scan_inputs is %lld", (long long)scanned);
-    TRY(check_carried(l, n, 1, own));
+    TRY(check_given(l, n, 1, own));
     Value *ends = n->inputs[0] ? sequence_ends(l, n) : NULL;
     if (l->error) return l->error;
     Value **inputs = ARENA_ARRAY(l->arena, Value *, own + 1 + n->captures);
@@ -764,48 +611,11 @@ static Status lower_scan_8(Lowering *l, const Node *n) {
     return status;
 }
 
-/* ---- SequenceMap ---- */
-
-static Status lower_sequence_map(Lowering *l, const Node *n) {
-    TRY(check_node(l, n, 1));
-    int own = own_inputs(n), base = dim_symbol_count(l->dims);
-    Graph *body = n->subgraphs[0];
-    if (own < 1) return invalid(l, "expected a sequence");
-    TRY(check_body(l, n, body, own, n->output_count));
-    TRY(check_carried(l, n, 0, own));
-    if (n->inputs[0]->kind != VALUE_SEQUENCE) return invalid(l, "the first input is no sequence");
-    for (int i = 0; i < own; i++) {
-        Value *input = body->inputs.items[i];
-        ItemType type = item_type_of(n->inputs[i]);
-        if (type.kind == VALUE_SEQUENCE) {
-            type.kind = VALUE_TENSOR;
-            if (type.rank < 0) {
-                type.rank = input->rank;
-                type.dims = (const Dim *const *)input->dims;
-                type = item_type_held(l, type, VALUE_TENSOR);
-            }
-            type.dims = item_type_sizes(l, &type, "element");
-        }
-        item_type_set(l, input, &type);
-    }
-    pass_captures(n, body);
-    TRY(lower_subgraph(l, body));
-    Node *host = flow_node(l, n, n->inputs, own, &body, 1);
-    if (!host) return l->error;
-    for (int i = 0; i < n->output_count; i++) {
-        ItemType type = outer_type(l, body->outputs.items[i], base);
-        if (type.kind != VALUE_TENSOR) return invalid(l, "output %d of the body is no tensor", i);
-        type = item_type_held(l, type, VALUE_SEQUENCE);
-        TRY(give(l, n, host, i, &type));
-    }
-    return NULL;
-}
-
 const OpRow ops_control[] = {
     {"", "If", 1, 0, lower_if, host_refuse, OP_CONTROL_FLOW},
     {"", "Loop", 1, 0, lower_loop, NULL, OP_CONTROL_FLOW},
     {"", "Scan", 9, 0, lower_scan, NULL, OP_CONTROL_FLOW},
     {"", "Scan", 8, 8, lower_scan_8, host_sequence_ends, OP_CONTROL_FLOW},
-    {"", "SequenceMap", 17, 0, lower_sequence_map, NULL, OP_CONTROL_FLOW},
+    {"", "SequenceMap", 17, 0, lower_sequence_map, host_has_fewer_axes, OP_CONTROL_FLOW},
     {0},
 };

@@ -246,6 +246,16 @@ static bool known_elements(const Value *sequence, Value *const **out_items, int 
     return true;
 }
 
+uint32_t sequence_ranks(const Value *sequence) {
+    Value *const *items;
+    int count;
+    uint32_t ranks = 0;
+    if (!known_elements(sequence, &items, &count)) count = 0;
+    for (int i = 0; i < count; i++)
+        if (items[i]->rank >= 0) ranks |= (uint32_t)1 << items[i]->rank;
+    return ranks ? ranks : ((uint32_t)1 << (MAX_RANK + 1)) - 1;
+}
+
 /* A constant position in a sequence of `count`, 0 .. most; false when it is not known (or wrong: the kernel says so).
  */
 static bool known_position(const Value *value, int64_t count, int64_t most, int64_t otherwise, int64_t *out_at) {

@@ -23,6 +23,9 @@ Status give_item(HostCall *call, const Item *item);
 /* The gradient of the node's only input is that of its result, which may be an optional where the input is none, or the other way round. */
 void back_same(Backward *w, const Node *n);
 
+/* Bit r: an element of the sequence may have rank r. */
+uint32_t sequence_ranks(const Value *sequence);
+
 Status sequence_at(const HostCall *call, int index, const Item **out_item);
 /* The position in input `index`, 0 .. most, `otherwise` when left out; negative ones count from the end. */
 Status sequence_position(const HostCall *call, int index, int64_t count, int64_t most, int64_t otherwise,

@@ -27,6 +27,13 @@ typedef enum CopyKind {
     COPY_WITHIN
 } CopyKind; /* host to device, device to host, inside the device */
 
+/* Where a launch takes its workspace from: memory of the device that is its own until it is done, uninitialised and
+ * aligned for all accesses. It asks once, when it knows what it launches. */
+typedef struct Workspace {
+    Status (*take)(void *owner, size_t bytes, void **out_data);
+    void *owner;
+} Workspace;
+
 /* An anchor's epilogue as a kernel. */
 typedef struct AnchorFinish {
     const RegionKernel *region; /* in tile form */
@@ -91,12 +98,13 @@ typedef struct DeviceTable {
     Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);
     /* Adds what prepare_anchor has compiled, or found, since the last call. NULL: nothing. */
     void (*count_anchors)(Device *device, KernelCacheStats *stats);
-    /* Bytes of workspace for a launch, of all workers together. */
+    /* Bytes of workspace that a launch of these sizes may take, wherever its buffers begin. */
     size_t (*kernel_scratch)(const Device *device, const DeviceKernel *kernel, const int64_t *params);
 
-    /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain. */
+    /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain; workspace NULL: the
+     * launch is counted alone (base/pool.h). */
     Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                     const int64_t *params, int64_t work, void *scratch);
+                     const int64_t *params, int64_t work, const Workspace *workspace);
     /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. outputs: [output_count].
      * finish: NULL where finishes_with says that there is none. */
     Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,

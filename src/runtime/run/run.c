@@ -20,15 +20,25 @@ Status take_block(State *s, Place place, size_t bytes, Block *out_block) {
 
 /* Launches on a device follow each other, so they share scratch memory; but what has become too small is kept until
  * they are done. */
-static Status ensure_scratch(State *s, Place place, size_t bytes) {
+typedef struct Launch {
+    State *state;
+    Place place;
+} Launch;
+
+static Status take_scratch(void *owner, size_t bytes, void **out_data) {
+    State *s = ((const Launch *)owner)->state;
+    Place place = ((const Launch *)owner)->place;
     Block *scratch = &s->scratch[place];
+    *out_data = scratch->data;
     if (bytes <= scratch->bytes) return NULL;
     if (place == PLACE_HOST)
         run_memory_give(s->run->buffers, place, *scratch);
     else if (scratch->data)
         VEC_PUSH(s->memory, s->outgrown, *scratch);
     *scratch = (Block){0};
-    return take_block(s, place, bytes, scratch);
+    TRY(take_block(s, place, bytes, scratch));
+    *out_data = scratch->data;
+    return NULL;
 }
 
 static Status run_kernel(State *s, const Step *step) {
@@ -39,11 +49,10 @@ static Status run_kernel(State *s, const Step *step) {
         buffers[b] = s->data[region->buffer_input[b] >= 0 ? step->inputs[region->buffer_input[b]]
                                                           : step->outputs[region->buffer_output[b]]];
     const int64_t *params = s->values + step->params_expr;
-    const DeviceTable *table = step->on->table;
-    size_t scratch = table->kernel_scratch(step->on, step->kernel, params);
-    if (scratch) TRY(ensure_scratch(s, step->place, scratch));
-    return table->launch(step->on, stream_of(s, step), step->kernel, buffers, params, s->values[step->work_expr],
-                         s->scratch[step->place].data);
+    Launch launch = {s, step->place};
+    const Workspace workspace = {take_scratch, &launch};
+    return step->on->table->launch(step->on, stream_of(s, step), step->kernel, buffers, params,
+                                   s->values[step->work_expr], &workspace);
 }
 
 /* What an anchor is given. */

@@ -2,6 +2,7 @@
 /* From a node and its tensors to launches of the programs in movement_source.c: strides, merged axes, units, grids. */
 #include "codegen/gpu/movement/movement.h"
 
+#include "base/integer.h"
 #include "codegen/gpu/region/divide.h"
 
 enum {
@@ -112,10 +113,7 @@ static void put_size(Launch *l, int64_t size) {
 
 static int axes_of(const Launch *l) { return l->near ? NEAR_AXES : MAX_RANK; }
 
-static int64_t blocks_for(int64_t n, int64_t each) {
-    int64_t blocks = n / each + (n % each != 0);
-    return blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
-}
+static int64_t blocks_for(int64_t n, int64_t each) { return least(ceil_div(n, each), MOST_BLOCKS); }
 
 static void finish(Moving *m, Launch *l, const char *name, int unit, int64_t blocks) {
     l->move.function = name;

@@ -2,10 +2,11 @@
 /* The end of products: sums of partial sums, and epilogues of finished results. */
 #include <string.h>
 #include "codegen/gpu/product/product_parts.h"
+#include "codegen/gpu/region/divide.h"
 
 /* clang-format off */
 const char product_finish_text[] =
-    "FUNCTION i64 quotient(i64 a, i64 b) { return (u64)(a | b) >> 32 ? a / b : (i64)((u32)a / (u32)b); }\n"
+    GPU_QUOTIENT_SOURCE
     "KERNEL_OF(THREADS) NAME(BUFFER_ARG(out_buffer), BUFFER_ARG(partial_buffer) STEP_BUFFERS, i64 elements, i64 splits,\n"
     "    i64 columns, i64 column_stride, i64 flags, i64 alpha STEP_NUMBERS) {\n"
     "    BUFFER(BITS, out, out_buffer);\n"
@@ -55,9 +56,8 @@ void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t co
     l->variant.kind = GPU_PRODUCT_FINISH;
     l->variant.dtype = dtype;
     l->variant.partial = splits > 0;
-    int64_t pack = product_pack(dtype), most = (int64_t)limits->multiprocessors * BLOCKS_A_MULTIPROCESSOR;
-    l->grid = product_ceil_div(elements, pack * FINISH_THREADS);
-    if (l->grid > most) l->grid = most;
+    int64_t pack = product_pack(dtype), room = (int64_t)limits->multiprocessors * BLOCKS_A_MULTIPROCESSOR;
+    l->grid = least(ceil_div(elements, pack * FINISH_THREADS), room);
     l->block = FINISH_THREADS;
     l->splits = 1;
     bool whole = alignment % (pack * (int64_t)dtype_size(dtype)) == 0;

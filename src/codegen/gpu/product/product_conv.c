@@ -231,7 +231,7 @@ static int64_t phase_rows(const GpuConv *c, int64_t *out_phases) {
     int64_t rows = c->images;
     *out_phases = 1;
     for (int i = 0; i < GPU_CONV_AXES; i++) {
-        rows *= c->transposed ? product_ceil_div(c->out[i], c->strides[i]) : c->out[i];
+        rows *= c->transposed ? ceil_div(c->out[i], c->strides[i]) : c->out[i];
         if (c->transposed) *out_phases *= c->strides[i];
     }
     return rows;
@@ -252,7 +252,7 @@ static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const Gp
         if (v.window) v.stride = (int)c->strides[2];
         return v;
     }
-    int64_t large = product_ceil_div(rows, 128) * product_ceil_div(c->outputs, 128) * c->group * phases;
+    int64_t large = ceil_div(rows, 128) * ceil_div(c->outputs, 128) * c->group * phases;
     bool fills = rows > 64 && c->outputs > 64 && large >= limits->multiprocessors;
     v.tile = c->outputs <= 16 ? GPU_TILE_TALL : fills && dtype_size(c->dtype) < 8 ? GPU_TILE_LARGE : GPU_TILE_MEDIUM;
     v.exact = product_exact(limits, c->dtype);
@@ -302,12 +302,12 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogu
     }
     for (int i = 0; i < GPU_CONV_AXES; i++) {
         periods[i] = c->strides[i] / common_divisor(c->strides[i], c->dilations[i]);
-        depth *= c->transposed ? product_ceil_div(c->kernel[i], periods[i]) : c->kernel[i];
+        depth *= c->transposed ? ceil_div(c->kernel[i], periods[i]) : c->kernel[i];
     }
     l->splits = 1;
     if (v->kind == GPU_PRODUCT_CHANNELS) {
-        int64_t packs = product_ceil_div(c->group * c->outputs, product_pack(c->dtype));
-        row_tiles = product_ceil_div(product_ceil_div(rows, CHANNELS_ROWS) * packs, CHANNELS_THREADS);
+        int64_t packs = ceil_div(c->group * c->outputs, product_pack(c->dtype));
+        row_tiles = ceil_div(ceil_div(rows, CHANNELS_ROWS) * packs, CHANNELS_THREADS);
         column_tiles = 1;
         l->block = CHANNELS_THREADS;
         l->grid = row_tiles * phases;
@@ -318,8 +318,8 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogu
             matrix = product_matrix_shape(v->tile);
         else
             shape = product_tile(v->tile, c->dtype);
-        row_tiles = product_ceil_div(rows, v->matrix ? matrix.rows : shape.rows);
-        column_tiles = product_ceil_div(c->outputs, v->matrix ? matrix.columns : shape.columns);
+        row_tiles = ceil_div(rows, v->matrix ? matrix.rows : shape.rows);
+        column_tiles = ceil_div(c->outputs, v->matrix ? matrix.columns : shape.columns);
         int64_t blocks = row_tiles * column_tiles * c->group * phases;
         l->splits = product_splits(limits, blocks, 2, depth);
         l->block = v->matrix ? product_matrix_threads(&matrix) : product_threads(&shape);

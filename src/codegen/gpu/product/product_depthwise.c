@@ -146,20 +146,20 @@ typedef struct Cover {
 /* The one that takes the least: packs that all blocks read, and threads, in packs of their results. */
 static Cover cover_of(const GpuConv *c, const GpuVariant *v, Cover all) {
     enum { MOST_PACKS = 16 };
-    int64_t height = patch_lines(v), packs_tiles = product_ceil_div(all.packs, MOST_PACKS), least = -1;
-    Cover best = {product_ceil_div(all.packs, packs_tiles), 1, 1};
+    int64_t height = patch_lines(v), packs_tiles = ceil_div(all.packs, MOST_PACKS), lowest = -1;
+    Cover best = {ceil_div(all.packs, packs_tiles), 1, 1};
     int64_t room = CHANNELS_THREADS / best.packs;
     for (int64_t lines = 1; lines <= room && lines <= all.lines; lines++) {
         int64_t columns = room / lines < all.columns ? room / lines : all.columns,
-                tiles = product_ceil_div(all.columns, columns);
-        columns = product_ceil_div(all.columns, tiles);
-        tiles *= product_ceil_div(all.lines, lines);
+                tiles = ceil_div(all.columns, columns);
+        columns = ceil_div(all.columns, tiles);
+        tiles *= ceil_div(all.lines, lines);
         int64_t reach = c->kernel[2] - v->stride,
                 read =
                     (lines * height * v->stride + reach) * (columns * PATCH_COLUMNS * v->stride + reach) * best.packs,
                 cost = tiles * (read + CHANNELS_THREADS * height * PATCH_COLUMNS);
-        if (least >= 0 && cost >= least) continue;
-        least = cost;
+        if (lowest >= 0 && cost >= lowest) continue;
+        lowest = cost;
         best.columns = columns;
         best.lines = lines;
     }
@@ -177,12 +177,11 @@ static int64_t divisor_of(int64_t d) {
 }
 
 void product_depthwise_launch(const GpuConv *c, bool whole, GpuProductLaunch *l) {
-    Cover all = {c->group / product_pack(c->dtype), product_ceil_div(c->out[2], PATCH_COLUMNS),
-                 product_ceil_div(c->out[1], patch_lines(&l->variant))};
+    Cover all = {c->group / product_pack(c->dtype), ceil_div(c->out[2], PATCH_COLUMNS),
+                 ceil_div(c->out[1], patch_lines(&l->variant))};
     Cover block = cover_of(c, &l->variant, all);
-    int64_t pack_tiles = product_ceil_div(all.packs, block.packs),
-            column_tiles = product_ceil_div(all.columns, block.columns),
-            line_tiles = product_ceil_div(all.lines, block.lines);
+    int64_t pack_tiles = ceil_div(all.packs, block.packs), column_tiles = ceil_div(all.columns, block.columns),
+            line_tiles = ceil_div(all.lines, block.lines);
     l->splits = 1;
     l->block = CHANNELS_THREADS;
     l->grid = c->images * c->out[0] * pack_tiles * column_tiles * line_tiles;

@@ -233,7 +233,7 @@ static GpuTile tile_of(const GpuMatmul *m, const GpuLimits *limits, int64_t batc
     if (on_matrix(m, limits))
         return product_matrix_tile(limits, m->rows, m->columns, batches, product_exact(limits, m->dtype));
     if (m->columns <= product_tile(GPU_TILE_TALL, m->dtype).columns) return GPU_TILE_TALL;
-    int64_t large = product_ceil_div(m->rows, 128) * product_ceil_div(m->columns, 128) * batches;
+    int64_t large = ceil_div(m->rows, 128) * ceil_div(m->columns, 128) * batches;
     bool fills = m->rows > 64 && m->columns > 64 && large >= limits->multiprocessors;
     return fills && dtype_size(m->dtype) < 8 ? GPU_TILE_LARGE : GPU_TILE_MEDIUM;
 }
@@ -296,7 +296,7 @@ void gpu_matmul_launch(const GpuMatmul *m, const GpuLimits *limits, const GpuEpi
         tile_columns = shape.columns;
         l->block = product_threads(&shape);
     }
-    int64_t row_tiles = product_ceil_div(m->rows, tile_rows), column_tiles = product_ceil_div(m->columns, tile_columns);
+    int64_t row_tiles = ceil_div(m->rows, tile_rows), column_tiles = ceil_div(m->columns, tile_columns);
     int64_t blocks = row_tiles * column_tiles * batches;
     l->splits = product_splits(limits, blocks, narrow ? 4 : 2, m->depth);
     l->grid = blocks * l->splits;

@@ -417,8 +417,8 @@ GpuTile product_matrix_tile(const GpuLimits *limits, int64_t rows, int64_t colum
     int64_t least = INT64_MAX;
     for (size_t i = no_large; i < sizeof tiles / sizeof *tiles; i++) {
         const MatrixShape *s = &shapes[tiles[i]];
-        int64_t blocks = product_ceil_div(rows, s->rows) * product_ceil_div(columns, s->columns) * times;
-        int64_t work = product_ceil_div(blocks, limits->multiprocessors) * (s->rows * s->columns * s->weight);
+        int64_t blocks = ceil_div(rows, s->rows) * ceil_div(columns, s->columns) * times;
+        int64_t work = ceil_div(blocks, limits->multiprocessors) * (s->rows * s->columns * s->weight);
         if (work >= least) continue;
         least = work;
         best = tiles[i];

@@ -9,6 +9,7 @@
 #ifndef ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_PARTS_H
 #define ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_PARTS_H
 
+#include "base/integer.h"
 #include "codegen/gpu/product/product.h"
 
 /* A tile, and what a thread computes of it. Rows and columns of a thread come in groups of 4 neighbours. */
@@ -154,7 +155,6 @@ void product_depthwise_launch(const GpuConv *conv, bool whole, GpuProductLaunch 
 
 /* The argument that scales sums: the bits of alpha in the type that is added up in. */
 int64_t product_scale(DType dtype, double alpha);
-static inline int64_t product_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 /* In how many parts to cut the depth when there are `blocks` blocks without. */
 int64_t product_splits(const GpuLimits *limits, int64_t blocks, int64_t blocks_a_multiprocessor, int64_t depth);
 /* Adds the variant when it is new; returns the new count. */

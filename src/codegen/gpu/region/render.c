@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "codegen/gpu/dialect.h"
+#include "codegen/gpu/region/divide.h"
 #include "base/plain.h"
 
 #define F(...) arena_format(r->arena, __VA_ARGS__)
@@ -47,12 +48,6 @@ void emit_close(GpuRender *r) {
     emit_line(r, "}");
 }
 
-static const char quotient_text[] =
-    "/* Of sizes and indices; in 32 bits where these suffice, which is most of the time and much faster. */\n"
-    "FUNCTION i64 quotient(i64 a, i64 b) {\n"
-    "    return (u64)(a | b) >> 32 ? a / b : (i64)((u32)a / (u32)b);\n"
-    "}\n\n";
-
 /* Of threads and blocks, which are below 2^31. */
 static const char *small_quotient(GpuRender *r, const char *a, const char *b) {
     return F("(%s)((u32)%s / (u32)%s)", r->index, a, b);
@@ -61,7 +56,7 @@ static const char *small_quotient(GpuRender *r, const char *a, const char *b) {
 static const char *quotient(GpuRender *r, const char *a, const char *b) {
     if (strcmp(b, "1") == 0) return a;
     if (r->narrow) return small_quotient(r, a, b);
-    need_helper(r, "quotient", quotient_text);
+    need_helper(r, "quotient", GPU_QUOTIENT_SOURCE "\n");
     return F("quotient(%s, %s)", a, b);
 }
 

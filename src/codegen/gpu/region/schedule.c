@@ -139,6 +139,12 @@ static bool uneven_params(const Kernel *k, int vector, uint64_t *out_params) {
     return true;
 }
 
+static int partial_of(const Kernel *k, GpuClass class, int vector) {
+    const GpuRender r = {.k = k, .schedule = {.class = class, .vector = vector}};
+    int bytes, cells = reduction_cells(&r, &bytes);
+    return cells * bytes;
+}
+
 static GpuEven even_of(const Kernel *k, const GpuSchedule *s) {
     GpuEven even = {0}, none = {0};
     const KernelAxis *lane = &k->axes[gpu_vector_axis(k)];
@@ -147,6 +153,7 @@ static GpuEven even_of(const Kernel *k, const GpuSchedule *s) {
     if (unit == 1) return none;
     even.lane = lane->param < 0 || lane->multiple > unit ? (int)(lane->multiple < 64 ? lane->multiple : 64) : unit;
     choose_vectors(k, s->class, even.lane, &even.vector, &even.step, &even.hold);
+    even.partial = partial_of(k, s->class, even.vector);
     if (even.vector == 1 || !uneven_params(k, even.vector, &even.params)) return none;
     bool same = even.vector == s->vector && even.step == s->step && !even.params;
     return same ? none : even;
@@ -178,6 +185,8 @@ GpuSchedule gpu_schedule(const Kernel *k) {
         return s;
     }
     choose_vectors(k, s.class, k->general ? 1 : k->axes[gpu_vector_axis(k)].multiple, &s.vector, &s.step, &s.hold);
+    s.block = gpu_draws(k) ? BLOCK : LARGE_BLOCK;
+    s.partial = partial_of(k, s.class, s.vector);
     if (!k->general) s.even = even_of(k, &s);
     return s;
 }
@@ -194,8 +203,13 @@ void gpu_even_kernel(Arena *arena, const Kernel *k, const GpuEven *even, Kernel 
 }
 
 GpuSchedule gpu_even_schedule(const GpuSchedule *s) {
-    return (GpuSchedule){
-        .class = s->class, .vector = s->even.vector, .step = s->even.step, .hold = s->even.hold, .tile = s->tile};
+    return (GpuSchedule){.class = s->class,
+                         .vector = s->even.vector,
+                         .step = s->even.step,
+                         .hold = s->even.hold,
+                         .tile = s->tile,
+                         .block = s->block,
+                         .partial = s->even.partial};
 }
 
 /* The parts that a name is made of: plain, even. */
@@ -274,10 +288,8 @@ static void add_stages(const Kernel *k, GpuLaunch launch, int64_t splits, GpuLau
     }
 }
 
-static size_t partial_bytes(const Kernel *k, const GpuSchedule *s, int64_t units, int64_t splits) {
-    GpuRender r = {.k = k, .schedule = *s};
-    int size, cells = reduction_cells(&r, &size);
-    return splits > 1 ? (size_t)(units * splits * cells * size) : 0;
+static size_t partial_bytes(const GpuSchedule *s, int64_t units, int64_t splits) {
+    return splits > 1 ? (size_t)(units * splits * s->partial) : 0;
 }
 
 /* Blocks that share a row or a column: so that all of the device has work, and no sum of a thread grows so long that
@@ -294,11 +306,10 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
                          GpuLaunches *out) {
     int64_t rows = x->tasks, vectors = x->reduced / s->vector, busy = (int64_t)limits->multiprocessors * 4 * BLOCK;
     if (rows <= 0) return;
-    int large = gpu_draws(k) ? BLOCK : LARGE_BLOCK;
-    if (s->hold && vectors <= (int64_t)s->hold * large) {
+    if (s->hold && vectors <= (int64_t)s->hold * s->block) {
         int64_t group = power_above(ceil_div(vectors, s->hold));
-        while (group < large && group < vectors && rows * group < busy) group *= 2;
-        int block = group > BLOCK ? large : BLOCK;
+        while (group < s->block && group < vectors && rows * group < busy) group *= 2;
+        int block = group > BLOCK ? s->block : BLOCK;
         out->count = 1;
         out->items[0] = (GpuLaunch){.suffix = suffixes[0][HELD],
                                     .grid = ceil_div(rows, block / group),
@@ -312,17 +323,17 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
     GpuLaunch launch = {
         .suffix = suffixes[0][LONG], .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {rows, group}};
     add_stages(k, launch, splits, out);
-    out->scratch_bytes = partial_bytes(k, s, rows, splits);
+    out->scratch_bytes = partial_bytes(s, rows, splits);
 }
 
 static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits *limits, const Extents *x,
                          GpuLaunches *out) {
     int64_t vectors = x->lane / s->vector, units = x->tasks * vectors, lanes = least(power_above(vectors), OUTER_LANES);
     if (units <= 0) return;
-    int64_t fewest = least(lanes, LEAST_OUTER_LANES), block = BLOCK, large = gpu_draws(k) ? BLOCK : LARGE_BLOCK;
-    if (s->hold && x->reduced <= s->hold * (large / fewest)) {
+    int64_t fewest = least(lanes, LEAST_OUTER_LANES), block = BLOCK;
+    if (s->hold && x->reduced <= s->hold * (s->block / fewest)) {
         while (lanes > fewest && s->hold * (block / lanes) < x->reduced) lanes /= 2;
-        if (s->hold * (block / lanes) < x->reduced) block = large;
+        if (s->hold * (block / lanes) < x->reduced) block = s->block;
         out->count = 1;
         out->items[0] = (GpuLaunch){.suffix = suffixes[0][HELD],
                                     .grid = x->tasks * ceil_div(vectors, lanes),
@@ -339,7 +350,7 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
                         .extra_count = 2,
                         .extra = {units, lanes}};
     add_stages(k, launch, splits, out);
-    out->scratch_bytes = partial_bytes(k, s, units, splits);
+    out->scratch_bytes = partial_bytes(s, units, splits);
 }
 
 /* Elements from the first to the last that an access reads, at most. */
@@ -356,12 +367,24 @@ static bool reaches_far(const Kernel *k, const KernelAccess *a, const int64_t *p
     return far;
 }
 
-bool gpu_is_small(const Kernel *k, const int64_t *params) {
+int gpu_accesses(const Kernel *k, const KernelAccess **out_accesses) {
+    int count = 0;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelAccess *access = k->insts.items[i].access;
+        int n = 0;
+        if (!access) continue;
+        while (n < count && !kernel_same_access(k, out_accesses[n], access)) n++;
+        if (n == count) out_accesses[count++] = access;
+    }
+    return count;
+}
+
+bool gpu_is_small(const Kernel *k, const KernelAccess *const *accesses, int count, const int64_t *params) {
     int64_t points = 1;
     for (int i = 0; i < k->axis_count; i++)
         if (__builtin_mul_overflow(points, axis_size(&k->axes[i], params), &points) || points > GPU_SMALL) return false;
-    for (int i = 0; i < k->insts.count; i++)
-        if (k->insts.items[i].access && reaches_far(k, k->insts.items[i].access, params)) return false;
+    for (int i = 0; i < count; i++)
+        if (reaches_far(k, accesses[i], params)) return false;
     return true;
 }
 

@@ -123,9 +123,12 @@ static size_t worker_scratch(const Kernel *kernel, const int64_t *params) {
     return (kernel_scratch_bytes(kernel, params) + 127) / 128 * 128;
 }
 
+static size_t all_scratch(const Device *device, const DeviceKernel *kernel, size_t of_worker) {
+    return kernel->kernel->band ? of_worker : of_worker * (size_t)pool_threads(device->pool); /* bands share it */
+}
+
 static size_t cpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params) {
-    size_t workers = kernel->kernel->band ? 1 : (size_t)pool_threads(device->pool); /* bands share it */
-    return kernel->needs_scratch ? worker_scratch(kernel->kernel, params) * workers : 0;
+    return kernel->needs_scratch ? all_scratch(device, kernel, worker_scratch(kernel->kernel, params)) : 0;
 }
 
 typedef struct LaunchCall {
@@ -149,13 +152,17 @@ static int64_t grain_of(int64_t per_task) {
 }
 
 static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                         const int64_t *params, int64_t work, void *scratch) {
+                         const int64_t *params, int64_t work, const Workspace *workspace) {
     (void)stream;
     const Kernel *k = kernel->kernel;
     int64_t tasks = kernel_tasks(k, params), bands = kernel_band_tasks(k, params);
     if (tasks <= 0) return NULL;
-    LaunchCall call = {.function = kernel->function, .buffers = buffers, .params = params, .scratch = scratch};
-    if (kernel->needs_scratch && !k->band) call.scratch_bytes = worker_scratch(k, params);
+    LaunchCall call = {.function = kernel->function, .buffers = buffers, .params = params};
+    size_t own = kernel->needs_scratch ? worker_scratch(k, params) : 0;
+    void *scratch = NULL;
+    if (own && workspace) TRY(workspace->take(workspace->owner, all_scratch(device, kernel, own), &scratch));
+    call.scratch = scratch;
+    call.scratch_bytes = k->band ? 0 : own;
     if (bands) {
         pool_for(device->pool, bands, grain_of(work / bands), launch_piece, &call);
         call.first = bands;

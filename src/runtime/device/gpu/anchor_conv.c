@@ -3,6 +3,7 @@
  * stride 1 without padding and groups are matrix products. */
 #include <stdlib.h>
 
+#include "base/integer.h"
 #include "runtime/device/gpu/anchor_parts.h"
 
 enum {
@@ -79,7 +80,7 @@ static int64_t taps_of(const ConvWeight *w) { return w->kernel[0] * w->kernel[1]
 static Status plan_weight(const DeviceAnchor *anchor, const Window *window, ConvWeight *w, size_t *out_bytes) {
     enum { LEAST_PADDED = 16, BYTES = 16 };
     int64_t outputs = w->outputs * window->group, unit = BYTES / (int64_t)dtype_size(anchor->dtype), bytes;
-    w->line = outputs < LEAST_PADDED ? outputs : (outputs + unit - 1) / unit * unit;
+    w->line = outputs < LEAST_PADDED ? outputs : round_up(outputs, unit);
     if (__builtin_mul_overflow(taps_of(w) * w->inputs, w->line, &bytes) ||
         __builtin_mul_overflow(bytes, (int64_t)dtype_size(anchor->dtype), &bytes))
         return status_out_of_memory();

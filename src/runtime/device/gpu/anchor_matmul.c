@@ -3,6 +3,7 @@
  * one, and the product goes to the driver's library where it takes it, else to our own kernels. */
 #include <stdlib.h>
 
+#include "base/integer.h"
 #include "base/log.h"
 #include "runtime/device/gpu/anchor_parts.h"
 #include "runtime/device/matmul_shape.h"
@@ -311,7 +312,7 @@ typedef struct Packing {
 static int64_t padded_line(int64_t length, DType dtype) {
     enum { LEAST_PADDED = 64, BYTES = 16 };
     int64_t unit = BYTES / (int64_t)dtype_size(dtype);
-    return length < LEAST_PADDED ? length : (length + unit - 1) / unit * unit;
+    return length < LEAST_PADDED ? length : round_up(length, unit);
 }
 
 static Status pack_plan(DeviceAnchor *anchor, const Tensor *b, Packing *p) {

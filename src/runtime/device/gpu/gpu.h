@@ -60,7 +60,7 @@ Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count
 void gpu_release_kernel(Device *device, DeviceKernel *kernel); /* accepts NULL */
 size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params);
 Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                  const int64_t *params, int64_t work, void *scratch);
+                  const int64_t *params, int64_t work, const Workspace *workspace);
 
 /* stream: a GpuStream or NULL. 256-byte aligned, not initialised; counted against the policy's memory limit: weights of
  * anchors and constants too go through these two. */

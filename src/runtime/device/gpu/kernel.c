@@ -17,6 +17,8 @@ typedef struct General {
     Kernel kernel;
     GpuSchedule schedule;
     DeviceKernel *_Atomic compiled; /* when first needed */
+    int access_count;
+    const KernelAccess *accesses[]; /* gpu_accesses's */
 } General;
 
 struct DeviceKernel {
@@ -136,12 +138,13 @@ static Status add_functions(DeviceKernel *k) {
 
 static Status add_general(DeviceKernel *k) {
     if (k->kernel->general) return NULL;
-    General *g = calloc(1, sizeof *g);
+    General *g = calloc(1, sizeof *g + sizeof *g->accesses * (size_t)k->kernel->insts.count);
     if (!g) return status_out_of_memory();
     k->general = g;
     g->kernel = *k->kernel;
     g->kernel.general = true;
     g->schedule = gpu_schedule(&g->kernel);
+    g->access_count = gpu_accesses(k->kernel, g->accesses);
     return NULL;
 }
 
@@ -280,19 +283,21 @@ static Status misaligned(const DeviceKernel *k, int buffer, const void *data) {
 }
 
 static Status launch_kernel(GpuDevice *d, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                            const int64_t *params, void *scratch) {
+                            const int64_t *params, const Workspace *workspace) {
     const Kernel *k = kernel->kernel;
     bool even = first_misaligned(kernel, kernel->alignments + k->buffers.count, buffers) < 0;
     const GpuSchedule schedule = even ? kernel->schedule : without_even(&kernel->schedule);
     GpuLaunches launches;
     gpu_launches(k, &schedule, d->limits, params, &launches);
+    void *scratch = NULL;
+    if (launches.scratch_bytes) TRY(workspace->take(workspace->owner, launches.scratch_bytes, &scratch));
     int count = 0, most = k->buffers.count + 1 + k->param_count + GPU_MAX_EXTRA;
     GpuArgument few[FEW_ARGUMENTS], *arguments = few;
     if (most > FEW_ARGUMENTS) arguments = malloc(sizeof *arguments * (size_t)most);
     if (!arguments) return status_out_of_memory();
     for (int i = 0; i < k->buffers.count; i++)
         arguments[count++] = (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = buffers[i]};
-    arguments[count++] = (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = launches.scratch_bytes ? scratch : NULL};
+    arguments[count++] = (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = scratch};
     for (int i = 0; i < k->param_count; i++) arguments[count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = params[i]};
     Status status = launch_all(d, stream, kernel, &launches, arguments, count);
     if (arguments != few) free(arguments);
@@ -300,14 +305,15 @@ static Status launch_kernel(GpuDevice *d, Stream *stream, const DeviceKernel *ke
 }
 
 Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                  const int64_t *params, int64_t work, void *scratch) {
+                  const int64_t *params, int64_t work, const Workspace *workspace) {
     (void)work;
     GpuDevice *d = gpu_device(device);
     int bad = first_misaligned(kernel, kernel->alignments, buffers);
-    if ((bad >= 0 || !gpu_is_small(kernel->kernel, params)) && kernel->general) {
+    const General *g = kernel->general;
+    if (g && (bad >= 0 || !gpu_is_small(kernel->kernel, g->accesses, g->access_count, params))) {
         TRY(compile_general(d, kernel, &kernel));
         bad = first_misaligned(kernel, kernel->alignments, buffers);
     }
     if (bad >= 0) return misaligned(kernel, bad, buffers[bad]);
-    return launch_kernel(d, stream ? gpu_stream(stream)->stream : NULL, kernel, buffers, params, scratch);
+    return launch_kernel(d, stream ? gpu_stream(stream)->stream : NULL, kernel, buffers, params, workspace);
 }
