@@ -58,6 +58,10 @@ def learns(folder):
     train(*common, "--data", folder / "data.npz", "--of", "w2", "--of", "b?", "-o", folder / "some.onnx")
     changed = {a.name for a, b in zip(onnx.load(MODEL).graph.initializer, onnx.load(folder / "some.onnx").graph.initializer) if a.raw_data != b.raw_data}
     assert changed == {"w2", "b1", "b2"}, changed
+    (folder / "steps.json").write_text(json.dumps({"training": {"schedule": "linear", "steps": 30}}))
+    for more, steps in ([], 30), (["--steps", 20], 20):
+        policy = [MODEL, *LOSS, "--policy", folder / "steps.json", "--data", folder / "data.npz", "-o", folder / "few.onnx", "--json", *more]
+        assert json.loads(train(*policy).stdout.splitlines()[-1])["steps"] == steps, more
 
 
 def bodies(folder):

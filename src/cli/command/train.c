@@ -25,7 +25,7 @@ static const TrainOptions train_defaults = {.rate = -1,
                                             .weight_decay = -1,
                                             .clip_norm = -1,
                                             .warmup_steps = -1,
-                                            .steps = 1000,
+                                            .steps = -1,
                                             .checkpoint_every = 1000,
                                             .log_every = 100};
 
@@ -47,8 +47,8 @@ static const Flag train_flags[] = {
     {"weight-decay", "D", FLAG_REAL, offsetof(TrainOptions, weight_decay), "default: 0", 0, 1},
     {"clip-norm", "N", FLAG_REAL, offsetof(TrainOptions, clip_norm), "most that the norm of all gradients may be", 0,
      1e12},
-    {"steps", "N", FLAG_INTEGER, offsetof(TrainOptions, steps), "in all, those before a checkpoint too; default: 1000",
-     1, 1e9},
+    {"steps", "N", FLAG_INTEGER, offsetof(TrainOptions, steps),
+     "in all, those before a checkpoint too; default: the policy's, or 1000", 1, 1e9},
     {"batch", "N", FLAG_INTEGER, offsetof(TrainOptions, batch),
      "examples a step; default: the model's own number, else 32", 1, 1e9},
     {"accumulation", "N", FLAG_INTEGER, offsetof(TrainOptions, accumulation),
@@ -73,8 +73,7 @@ static void set_number(cJSON *object, const char *key, double number) {
     if (number >= 0) cJSON_AddNumberToObject(object, key, number);
 }
 
-/* in_policy: its section, or NULL. */
-static void set_flags(const TrainOptions *o, const cJSON *in_policy, cJSON *training) {
+static void set_flags(const TrainOptions *o, cJSON *training) {
     set_text(training, "loss", o->loss);
     set_text(training, "optimizer", o->optimizer);
     set_text(training, "schedule", o->schedule);
@@ -83,7 +82,7 @@ static void set_flags(const TrainOptions *o, const cJSON *in_policy, cJSON *trai
     set_number(training, "clip_norm", o->clip_norm);
     set_number(training, "warmup_steps", o->warmup_steps);
     if (o->accumulation) set_number(training, "accumulation", o->accumulation);
-    if (!cJSON_HasObjectItem(in_policy, "steps")) set_number(training, "steps", o->steps);
+    set_number(training, "steps", o->steps);
     if (!o->of.count) return;
     cJSON *globs = cJSON_AddArrayToObject(training, "of");
     for (int i = 0; i < o->of.count; i++) cJSON_AddItemToArray(globs, cJSON_CreateString(o->of.items[i]));
@@ -96,13 +95,21 @@ static char *labels_of(const char *loss) {
     return comma ? strdup(comma + 1) : NULL;
 }
 
-/* What the flags say beside the policy. What is wrong with that, the library says. */
-static Problem *flags_as_json(const TrainOptions *o, const char *model, char **out_json, char **out_labels) {
+/* Without the flag. What is no such number in the policy, the library says. */
+static int steps_of(const cJSON *in_policy) {
+    enum { DEFAULT_STEPS = 1000 };
+    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(in_policy, "steps");
+    return cJSON_IsNumber(steps) && steps->valueint > 0 ? steps->valueint : DEFAULT_STEPS;
+}
+
+/* What the flags say beside the policy, where o->steps comes from without its flag. What is wrong with that, the library says. */
+static Problem *flags_as_json(TrainOptions *o, const char *model, char **out_json, char **out_labels) {
     cJSON *policy, *root = cJSON_CreateObject(), *training = cJSON_AddObjectToObject(root, "training");
     Problem *found = policy_of(o->common.policy, model, &policy);
     const cJSON *in_policy = cJSON_GetObjectItemCaseSensitive(policy, "training");
     if (!found) {
-        set_flags(o, in_policy, training);
+        if (o->steps < 0) o->steps = steps_of(in_policy);
+        set_flags(o, training);
         const char *loss = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(in_policy, "loss"));
         *out_labels = labels_of(o->loss ? o->loss : loss);
         if (!(*out_json = cJSON_PrintUnformatted(root))) found = problem_out_of_memory();
@@ -112,8 +119,7 @@ static Problem *flags_as_json(const TrainOptions *o, const char *model, char **o
     return found;
 }
 
-static Problem *open_training(const TrainOptions *o, const char *model, OnnxfuseTraining **out_training,
-                              char **out_labels) {
+static Problem *open_training(TrainOptions *o, const char *model, OnnxfuseTraining **out_training, char **out_labels) {
     char *json = NULL;
     TRY(flags_as_json(o, model, &json, out_labels));
     OnnxfuseOptions options = session_options(&o->common);
@@ -277,7 +283,7 @@ static Problem *check_files(const TrainOptions *o, const char *model) {
 }
 
 static Problem *train(void *given) {
-    const TrainOptions *o = given;
+    TrainOptions *o = given;
     if (!o->data) return problem(ONNXFUSE_USAGE, "train needs --data FOLDER or --data FILE.npz");
     if (!o->output) return problem(ONNXFUSE_USAGE, "train needs --output FILE");
     if (o->resume && !o->checkpoint) return problem(ONNXFUSE_USAGE, "--resume needs --checkpoint FILE");
