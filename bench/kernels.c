@@ -7,6 +7,7 @@
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
 #include "marks.h"
+#include "runtime/device/session_memory.h"
 
 #ifdef __SSE2__
 #include <xmmintrin.h>
@@ -387,7 +388,7 @@ static const Kernel *lowered(Arena *arena, const Target *target, const Case *c, 
         const Value *v = input ? body->inputs.items[k.buffer_input[b]] : body->outputs.items[0];
         job->bytes[b] = dtype_size(v->dtype);
         for (int i = 0; i < v->rank; i++) job->bytes[b] *= (size_t)dim_eval(v->dims[i], c->symbols);
-        job->buffers[b] = aligned_alloc(64, (job->bytes[b] + 63) / 64 * 64);
+        must(memory_alloc(NULL, job->bytes[b], &job->buffers[b])); /* placed as tensors are */
         job->values[input ? k.buffer_input[b] : body->inputs.count] = job->buffers[b];
     }
     return k.kernel; /* the body stays: a few KB a case */
@@ -422,7 +423,7 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
     int buffers = 0;
     for (; c->make && buffers < MOST_BUFFERS && c->bytes[buffers]; buffers++) {
         job.bytes[buffers] = c->bytes[buffers];
-        job.buffers[buffers] = aligned_alloc(64, (c->bytes[buffers] + 63) / 64 * 64);
+        must(memory_alloc(NULL, c->bytes[buffers], &job.buffers[buffers]));
     }
     const Kernel *kernel = c->make ? c->make(arena) : lowered(arena, target, c, &job);
     while (buffers < kernel->buffers.count) buffers++;
@@ -463,7 +464,7 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
         compare(&job, buffers - 1);
     }
     printf("  compiled in %.1f ms to %zu bytes\n", compiled, size);
-    for (int b = 0; b < buffers; b++) free(job.buffers[b]);
+    for (int b = 0; b < buffers; b++) memory_free(NULL, job.buffers[b]);
     for (int t = 0; t < THREADS; t++) free(job.scratch[t]);
     object_unload(&code);
     free(object);

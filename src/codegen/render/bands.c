@@ -12,7 +12,7 @@
  * load, whatever the distance between rows. */
 enum { PASS_ELEMENTS = 1024, LIGHT_WEIGHT = 12, LIGHT_ROWS = 8 };
 
-static bool is_light(const Render *r) { return render_weight(r, 0) <= LIGHT_WEIGHT; }
+static bool is_light(const Render *r) { return render_weight(r, 0) <= LIGHT_WEIGHT && !random_in_stage(r, 0); }
 
 static int rows_axis(const Render *r) {
     int axis = 0;

@@ -119,8 +119,9 @@ bool random_in_groups(const Render *r, int inst) {
 
 static bool is_drawn(const Render *r, int stage, int inst) {
     const KernelInst *random = render_inst(r, inst);
-    bool kept = random->keep && random->stage < stage, summing = !r->kernel->band || r->bands.phase == BANDS_SUM;
-    return random_in_groups(r, inst) && r->needed[stage][inst] && !kept && (r->class != CLASS_OUTER || summing);
+    bool kept = random->keep && random->stage < stage;
+    return random_in_groups(r, inst) && r->needed[stage][inst] && !kept &&
+           (r->class != CLASS_OUTER || r->bands.phase == BANDS_SUM);
 }
 
 bool random_in_stage(const Render *r, int stage) {
