@@ -41,8 +41,10 @@ class Onnxfuse:
             wanted = {"loss": "cross_entropy:y,labels", "of": list(model.graph.parameters), "optimizer": optimizer, "rate": rate}
             return self.open_training(model.graph.bytes(), {"training": wanted}, model.arrays)
         s = session.Session(self.lib, self.write(model.graph.bytes()), "cpu", self.policy, self.threads)
-        self.results = [np.zeros(d, np.float32) for d in model.result_shapes]
-        self.values = [s.array_value(a) for a in model.arrays], [s.array_value(a) for a in self.results]
+        results = [s.value("float32", d, None, False) for d in model.result_shapes]  # in the library's memory, as PyTorch's are in its own
+        self.results = [np.ctypeslib.as_array(ctypes.cast(self.lib.onnxfuse_value_data(v), ctypes.POINTER(ctypes.c_float)), d)
+                        for v, d in zip(results, model.result_shapes)]
+        self.values = [s.array_value(a) for a in model.arrays], results
         self.check, self.handle = s.check, s.handle
         return s.bind(*self.values)
 

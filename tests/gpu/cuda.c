@@ -22,7 +22,8 @@ enum { SYSTEM_SHARED = 1 << 10 };
 /* Divisions of 64-bit integers, and of floats near the ends of their range, are calls of the compiler's own functions,
  * around which some registers are saved: rare ways, and few bytes. Other local memory is none. */
 enum { MOST_SAVED = 64 };
-/* In loops three deep, as pools have them, the compiler keeps a pair of registers aside although many are free. */
+/* In loops three deep, as pools have them and, for sm_100, rows that several blocks share, the compiler keeps a pair of registers aside
+ * although many are free. */
 enum { MOST_ASIDE = 8 };
 /* Long tiles of attention with heads of 128 take all 255: a few numbers stand aside, 2 of 100 instructions of the loop. */
 enum { ALL_REGISTERS = 255, MOST_BESIDE_ALL = 80 };
@@ -43,8 +44,8 @@ static int index_of(const Proof *proof, const char *name, int first) {
 /* NULL, or what is wrong. */
 static const char *wrong_with(const CubinKernel *k, bool program) {
     if (!k->registers) return "the binary does not tell its registers";
-    int most_program = k->registers == ALL_REGISTERS ? MOST_BESIDE_ALL : MOST_ASIDE;
-    if (k->stack > (k->calls ? MOST_SAVED : program ? most_program : 0)) return "local memory";
+    int most = k->registers == ALL_REGISTERS ? MOST_BESIDE_ALL : MOST_ASIDE;
+    if (k->stack > (k->calls ? MOST_SAVED : most)) return "local memory";
     if (k->shared > MOST_SHARED + SYSTEM_SHARED) return "more shared memory than a block has";
     if (!program) return k->registers > MOST_REGISTERS ? "too many registers" : NULL;
     if (!k->threads) return "the binary does not tell its launch bounds";
