@@ -39,6 +39,7 @@ typedef struct Saved {
     bool any;             /* whether there is a backward step */
 } Saved;
 Saved saved_by(const Graph *graph, const Policy *policy, Arena *arena);
+bool is_of_forward_pass(const Value *v); /* whether a forward node makes it; false for inputs and constants */
 
 /* The rules. NULL: the primitive, anchor or control flow has no gradient. */
 BackwardFn rule_of_prim(Prim prim);

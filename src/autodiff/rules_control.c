@@ -537,10 +537,10 @@ static void keep_drawn(Lowering *l, Reverse *r, Value *value, Map *seen) {
 }
 
 static void keep_draws(Lowering *l, Reverse *r) {
+    if (!lowers_to_standard(l)) return;
     Map seen = map_make(l->arena);
     FOR_EACH_NODE(node, r->b.graph)
-    if (node->kind == NODE_PRIM && node->prim == PRIM_PHILOX && lowers_to_standard(l))
-        keep_drawn(l, r, node->outputs[0], &seen);
+    if (node->kind == NODE_PRIM && node->prim == PRIM_PHILOX) keep_drawn(l, r, node->outputs[0], &seen);
 }
 
 /* ---- what the backward Scan is made of ---- */

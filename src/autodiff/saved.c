@@ -12,7 +12,7 @@ static Value *stored_as(Value *v) { /* a reshape shares its input's memory */
 }
 
 /* Of a region's or an epilogue's results each by what computes it. */
-static bool is_forward_value(const Value *v) {
+bool is_of_forward_pass(const Value *v) {
     const Node *node = v->producer;
     if (!node) return false; /* the caller's, or a constant */
     if (!node_has_body(node)) return !node->backward;
@@ -38,7 +38,7 @@ Saved saved_by(const Graph *graph, const Policy *policy, Arena *arena) {
         for (int i = 0; i < node->input_count; i++) {
             Value *v = node->inputs[i] ? stored_as(node->inputs[i]) : NULL;
             double count;
-            if (!v || !is_forward_value(v) || value_is_output(v) || map_get_id(&seen, MAP_POINTER_KEY(v))) continue;
+            if (!v || !is_of_forward_pass(v) || value_is_output(v) || map_get_id(&seen, MAP_POINTER_KEY(v))) continue;
             map_set_id(&seen, MAP_POINTER_KEY(v), v);
             if (value_count(v, sizes, &count)) saved.bytes += count * (double)dtype_size(v->dtype);
             saved.values++;

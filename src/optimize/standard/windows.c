@@ -66,28 +66,24 @@ static void write_max_pool_gradient(Writer *w, const Node *n) {
     set_form(w, n->outputs[0], channels_last(w, reshape_to(w, sum, dims, rank), rank));
 }
 
-static void write_average_pool(Writer *w, const Node *n) {
+/* more: of this operator alone, or NULL. */
+static void write_pool(Writer *w, const Node *n, const Attr *more) {
     int rank = n->inputs[0]->rank;
     Value *x = channels_second(w, form_of(w, n->inputs[0]), rank);
     WindowAttrs attrs;
     if (!x) return;
     window_attrs(n, &attrs);
-    attrs.items[attrs.count++] = int_attr("count_include_pad", attr_int(n, "count_include_pad", 0));
-    Value *y = apply(w, "AveragePool", x->dtype, &x, 1, attrs.items, attrs.count);
+    if (more) attrs.items[attrs.count++] = *more;
+    Value *y = apply(w, n->op, x->dtype, &x, 1, attrs.items, attrs.count);
     set_form(w, n->outputs[0], channels_last(w, y, rank));
 }
 
-static void write_lp_pool(Writer *w, const Node *n) {
-    int rank = n->inputs[0]->rank;
-    const Attr *p = node_attr(n, "p");
-    Value *x = channels_second(w, form_of(w, n->inputs[0]), rank);
-    WindowAttrs attrs;
-    if (!x) return;
-    window_attrs(n, &attrs);
-    if (p) attrs.items[attrs.count++] = *p;
-    Value *y = apply(w, "LpPool", x->dtype, &x, 1, attrs.items, attrs.count);
-    set_form(w, n->outputs[0], channels_last(w, y, rank));
+static void write_average_pool(Writer *w, const Node *n) {
+    Attr include = int_attr("count_include_pad", attr_int(n, "count_include_pad", 0));
+    write_pool(w, n, &include);
 }
+
+static void write_lp_pool(Writer *w, const Node *n) { write_pool(w, n, node_attr(n, "p")); }
 
 static void write_columns(Writer *w, const Node *n) {
     static const char *const lists[] = {"dilations", "pads", "strides"};

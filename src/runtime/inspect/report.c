@@ -8,6 +8,7 @@
 #include "runtime/plan/cost.h"
 #include "runtime/plan/planner.h"
 
+#include "autodiff/autodiff.h"
 #include "codegen/gpu/gpu.h"
 
 typedef struct Report {
@@ -118,12 +119,8 @@ static bool is_backward(const Step *step) {
 
 /* Whether one of its results is a value of the model rather than a gradient or what is made for one. */
 static bool gives_forward_values(const Step *step) {
-    if (!node_has_body(step->node)) return !step->node->backward;
-    const Graph *body = step->node->subgraphs[0];
-    for (int i = 0; i < body->outputs.count; i++) {
-        const Node *node = body->outputs.items[i]->producer;
-        if (node && !node->backward) return true;
-    }
+    for (int i = 0; i < step->node->output_count; i++)
+        if (step->node->outputs[i] && is_of_forward_pass(step->node->outputs[i])) return true;
     return false;
 }
 

@@ -14,9 +14,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/integer.h"
+
 enum { REMEMBERED = 16 };
 /* Whole vectors on the CPU; on devices what their own allocation gives. */
-static const size_t alignments[PLACES] = {64, 256};
+static const int64_t alignments[PLACES] = {64, 256};
 
 struct SizesCache {
     pthread_mutex_t lock;
@@ -52,8 +54,6 @@ typedef struct Placement {
     size_t end;
 } Placement;
 
-static size_t round_up(size_t at, size_t alignment) { return (at + alignment - 1) / alignment * alignment; }
-
 static void leave(Placement *p, size_t at, size_t size) {
     int i = 0;
     while (i < p->holes.count && p->holes.items[i].at < at) i++;
@@ -81,7 +81,7 @@ typedef struct Order {
 /* Where a slot may begin, from `at` on. Neighbours in the order of steps begin at different places of their pages. */
 static size_t begin_of(size_t at, Place where, const Order *order) {
     if (where == PLACE_HOST && order->size >= SPREAD_LEAST) return memory_spread(at, (size_t)order->slot);
-    return round_up(at, alignments[where]);
+    return (size_t)round_up((int64_t)at, alignments[where]);
 }
 
 static size_t place(Placement *p, Place where, const Order *order) {
@@ -128,7 +128,7 @@ static bool has_place(const Plan *plan, int number) {
 /* Bytes that the slot needs, whole vectors. */
 static size_t need_of(const Plan *plan, const Sizes *sizes, int number) {
     const Slot *slot = &plan->slots[number];
-    return round_up((size_t)sizes->values[slot->bytes_expr], alignments[slot->place]);
+    return (size_t)round_up(sizes->values[slot->bytes_expr], alignments[slot->place]);
 }
 
 static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scratch) {
@@ -161,7 +161,7 @@ static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scra
     }
     for (int i = 0; i < plan->slot_count; i++) sizes->offsets[i] = sizes->offsets[head[i]];
     /* On a device, results without elements need an address too. */
-    sizes->arena_bytes[where] = where == PLACE_DEVICE && begins.count && !p.end ? alignments[where] : p.end;
+    sizes->arena_bytes[where] = where == PLACE_DEVICE && begins.count && !p.end ? (size_t)alignments[where] : p.end;
     return NULL;
 }
 
