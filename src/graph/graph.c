@@ -163,6 +163,12 @@ bool value_same_shape(const Value *a, const Value *b) {
     return true;
 }
 
+bool value_scalar(const Value *value, double *out) {
+    if (!value->constant || tensor_count(value->constant) != 1) return false;
+    *out = dtype_load_double(value->dtype, value->constant->data, 0);
+    return true;
+}
+
 /* ---- edges ---- */
 
 static void add_use(Node *node, int index) {

@@ -360,6 +360,8 @@ const char *node_origin_name(const Node *node); /* the first origin's name, or t
 const Dim *value_elements(const Graph *graph, const Value *value);
 const Dim *value_elements_between(const Graph *graph, const Value *value, int from, int to);
 bool value_same_shape(const Value *a, const Value *b); /* equal rank and equal dim expressions */
+/* The number that a constant of one element holds. False: the value is no such. */
+bool value_scalar(const Value *value, double *out);
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
 /* Safe against removal of `node` in the body. */

@@ -142,6 +142,54 @@ Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes) {
     return g;
 }
 
+/* Whether v is zeros around what it pads along `axis` (-1: along any, which is set), and nowhere else. */
+static bool is_piece(const Value *v, int *axis) {
+    const Node *n = v->producer;
+    double fill;
+    if (!n || n->kind != NODE_PRIM || n->prim != PRIM_PAD || !value_scalar(n->inputs[1], &fill) || fill != 0)
+        return false;
+    int count;
+    const Dim *const *before = attr_dims(n, "before", &count), *const *after = attr_dims(n, "after", &count);
+    for (int i = 0; i < count; i++) {
+        if (dim_equals(before[i], 0) && dim_equals(after[i], 0)) continue;
+        if (*axis >= 0 && *axis != i) return false;
+        *axis = i;
+    }
+    return *axis >= 0;
+}
+
+/* The parts of what v pads, to out_parts if not NULL; how many. */
+static int parts_of(const Value *v, int axis, Value **out_parts) {
+    Value *inside = v->producer->inputs[0];
+    const Node *n = inside->producer;
+    bool joined = n && n->kind == NODE_PRIM && n->prim == PRIM_CONCAT && attr_int(n, "axis", 0) == axis;
+    int count = joined ? n->input_count : 1;
+    for (int i = 0; out_parts && i < count; i++) out_parts[i] = joined ? n->inputs[i] : inside;
+    return count;
+}
+
+/* The sum of two pieces, of which the second begins where the first ends, as gradients of a Split's results do: they are moved
+ * once, where each would become zeros of the whole size to be added. NULL: they are no such pieces. */
+static Value *joined_pieces(Lowering *l, const Value *first, const Value *second) {
+    int axis = -1, count;
+    if (!is_piece(first, &axis) || !is_piece(second, &axis)) return NULL;
+    const Node *a = first->producer, *b = second->producer;
+    const Dim *const *a_before = attr_dims(a, "before", &count), *const *b_before = attr_dims(b, "before", &count);
+    const Dim *const *b_after = attr_dims(b, "after", &count);
+    if (size_add(l, a_before[axis], a->inputs[0]->dims[axis]) != b_before[axis]) return NULL;
+    int in_first = parts_of(first, axis, NULL), in_second = parts_of(second, axis, NULL);
+    Value **parts = ARENA_ARRAY(l->arena, Value *, in_first + in_second);
+    parts_of(first, axis, parts);
+    parts_of(second, axis, parts + in_first);
+    return pad(l, concat(l, parts, in_first + in_second, axis), a_before, b_after, a->inputs[1]);
+}
+
+static Value *sum(Lowering *l, Value *a, Value *b) {
+    Value *joined = joined_pieces(l, a, b);
+    if (!joined) joined = joined_pieces(l, b, a);
+    return joined || l->error ? joined : add(l, a, b);
+}
+
 void give_value(Backward *w, Value *value, Value *gradient) {
     Lowering *l = w->l;
     if (!depends(w, value)) return;
@@ -157,7 +205,7 @@ void give_value(Backward *w, Value *value, Value *gradient) {
     if (gradient->rank < value->rank) gradient = expand(l, gradient, value->dims, value->rank);
     gradient = cast_like(l, sum_to(l, gradient, value), value);
     if (gradient && !value_same_shape(gradient, value)) gradient = expand(l, gradient, value->dims, value->rank);
-    if (before) gradient = add(l, before, gradient);
+    if (before && gradient) gradient = sum(l, before, gradient);
     if (gradient) map_set_id(&w->gradients, MAP_POINTER_KEY(value), gradient);
 }
 

@@ -13,12 +13,6 @@ static bool is_anchor(const Node *node, const char *op) {
     return node && node->kind == NODE_ANCHOR && strcmp(node->op, op) == 0;
 }
 
-static bool scalar_of(const Value *v, double *out_value) {
-    if (!v->constant || tensor_count(v->constant) != 1) return false;
-    *out_value = dtype_load_double(v->dtype, v->constant->data, 0);
-    return true;
-}
-
 /* --- scalar factors -> alpha
  * ------------------------------------------------------------------------------------------------ */
 /* v == x * factor for a constant scalar; x has v's shape. */
@@ -28,7 +22,7 @@ static bool scaled(const Value *v, Value **out_x, double *out_factor) {
     for (int i = n->prim == PRIM_MUL ? 0 : 1; i < 2; i++) {
         double c;
         Value *x = n->inputs[1 - i];
-        if (!scalar_of(n->inputs[i], &c) || !value_same_shape(x, v)) continue;
+        if (!value_scalar(n->inputs[i], &c) || !value_same_shape(x, v)) continue;
         *out_x = x;
         *out_factor = n->prim == PRIM_MUL ? c : 1 / c;
         return true;

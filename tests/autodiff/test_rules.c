@@ -2,7 +2,9 @@
 /* The rules of primitives and anchors against central differences. */
 #include <criterion/criterion.h>
 
+#include "autodiff/autodiff.h"
 #include "differences.h"
+#include "interpret.h"
 
 #define UNARY(name, low, high)                                                                                         \
     { name, "x: f64[2, 3]", "y: f64[2, 3] = " name " x", low, high, false }
@@ -102,6 +104,24 @@ static const Row rows[] = {
      2, false},
     {"slice of nothing", "x: f64[3, 2]", "y: f64[0, 2] = slice x {shape = (0, 2), start = (1, 0), step = [1, 1]}", -2,
      2, false},
+    {"slices that fit together, and one beside them", "x: f64[2, 7]",
+     "a: f64[2, 2] = slice x {shape = (2, 2), start = (0, 1), step = [1, 1]}\nb: f64[2, 1] = slice x {shape = (2, 1), "
+     "start = (0, 6), step = [1, 1]}\nc: f64[2, 3] = slice x {shape = (2, 3), start = (0, 3), step = [1, 1]}\nd: "
+     "f64[2, 2] = mul a, a\ne: f64[2, 1] = exp b\nf: f64[2, 3] = sin c\ny: f64[2, 6] = concat d, e, f {axis = 1}",
+     -2, 2, false},
+    {"slices that overlap", "x: f64[4]",
+     "a: f64[3] = slice x {shape = (3), start = (0), step = [1]}\nb: f64[3] = slice x {shape = (3), start = (1), step "
+     "= "
+     "[1]}\ny: f64[3] = mul a, b",
+     -2, 2, false},
+    {"corners of a matrix", "x: f64[4, 4]",
+     "a: f64[2, 2] = slice x {shape = (2, 2), start = (0, 0), step = [1, 1]}\nb: f64[2, 2] = slice x {shape = (2, 2), "
+     "start = (2, 2), step = [1, 1]}\ny: f64[2, 2] = mul a, b",
+     -2, 2, false},
+    {"halves of a symbolic size", "x: f64[n]",
+     "a: f64[2] = slice x {shape = (2), start = (0), step = [1]}\nb: f64[n - 2] = slice x {shape = (n - 2), start = "
+     "(2), step = [1]}\nc: f64[n - 2] = exp b\nd: f64[2] = mul a, a\ny: f64[n] = concat c, d {axis = 0}",
+     -2, 2, false},
     {"pad", "x: f64[2, 3], f: f64[]",
      "a: f64[5, 4] = pad x, f {before = (1, 0), after = (2, 1)}\ny: f64[5, 4] = mul a, a", -2, 2, false},
     {"pad that cuts off", "x: f64[4, 3], f: f64[]",
@@ -223,3 +243,23 @@ static const Row rows[] = {
 };
 
 Test(rules, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }
+
+/* Parts that fit together are joined, where zeros of the whole size a part would be added. */
+Test(rules, gradients_of_slices_are_joined) {
+    Graph *graph = NULL;
+    Status status =
+        graph_parse("graph (x: f32[4, n + 3]) -> (y) {\n"
+                    "a: f32[4, 1] = slice x {shape = (4, 1), start = (0, 0), step = [1, 1]}\n"
+                    "b: f32[4, n] = slice x {shape = (4, n), start = (0, 1), step = [1, 1]}\n"
+                    "c: f32[4, 2] = slice x {shape = (4, 2), start = (0, n + 1), step = [1, 1]}\n"
+                    "e: f32[4, n] = exp b\ns: f32[4, 2] = sin c\ny: f32[4, n + 3] = concat e, a, s {axis = 1}\n}\n",
+                    &graph);
+    cr_assert_null(status, "%s", status_message(status));
+    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .elsewhere = true};
+    Value *gradient;
+    status = differentiate(&l, graph->outputs.items[0], NULL, graph->inputs.items, 1, &gradient);
+    cr_assert_null(status, "%s", status_message(status));
+    cr_assert(gradient->producer && gradient->producer->prim == PRIM_CONCAT);
+    cr_expect_eq(gradient->producer->input_count, 3);
+    graph_destroy(graph);
+}

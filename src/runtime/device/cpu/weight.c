@@ -106,6 +106,26 @@ static void scale_panel(const TileSet *set, void *data, int64_t count, double sc
         for (int64_t i = 0; i < count; i++) ((double *)data)[i] *= scale;
 }
 
+/* Rows that are whole in memory, `step` bytes apart: lines of far pages, which no machine guesses by itself, so they are asked for
+ * some rows ahead. */
+static inline __attribute__((always_inline)) void copy_rows(const char *from, int64_t step, int64_t count, size_t bytes,
+                                                            char *to, int64_t to_step) {
+    enum { ROWS_AHEAD = 16 };
+    for (int64_t k = 0; k < count; k++, from += step, to += to_step) {
+        __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(ROWS_AHEAD * step)));
+        memcpy(to, from, bytes);
+    }
+}
+
+static void take_rows(const char *from, int64_t step, int64_t count, size_t bytes, char *to, int64_t to_step) {
+    switch (bytes) { /* whole panels by the width of vectors, without a call for each row */
+    case 32: copy_rows(from, step, count, 32, to, to_step); return;
+    case 64: copy_rows(from, step, count, 64, to, to_step); return;
+    case 256: copy_rows(from, step, count, 256, to, to_step); return;
+    default: copy_rows(from, step, count, bytes, to, to_step);
+    }
+}
+
 void panel_pack(const Weight *w, const WeightSource *s, const Panel *panel, void *data) {
     size_t size = w->set->size;
     int64_t width = (int64_t)panel->vectors * w->set->lanes;
@@ -116,14 +136,16 @@ void panel_pack(const Weight *w, const WeightSource *s, const Panel *panel, void
     if (is_turned(w, s)) {
         pack_turned(w, s, from, panel->columns, width, to);
     } else {
-        for (int64_t t = 0; t < w->taps; t++)
-            for (int64_t k = 0; k < w->depth; k++, to += width * (int64_t)size) {
-                const char *row = from + (s->taps[t] + k * s->depth) * from_size;
-                if (s->column == 1 && !s->halves)
-                    memcpy(to, row, (size_t)panel->columns * size);
-                else
-                    take_elements(size, s->halves, row, s->column, panel->columns, to);
-            }
+        const int64_t row_bytes = width * (int64_t)size;
+        for (int64_t t = 0; t < w->taps; t++, to += w->depth * row_bytes) {
+            const char *rows = from + s->taps[t] * from_size;
+            if (s->column == 1 && !s->halves)
+                take_rows(rows, s->depth * from_size, w->depth, (size_t)panel->columns * size, to, row_bytes);
+            else
+                for (int64_t k = 0; k < w->depth; k++)
+                    take_elements(size, s->halves, rows + k * s->depth * from_size, s->column, panel->columns,
+                                  to + k * row_bytes);
+        }
     }
     if (s->scale != 1) scale_panel(w->set, data, w->taps * w->depth * width, s->scale);
 }

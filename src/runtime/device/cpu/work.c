@@ -95,31 +95,41 @@ typedef struct StridedCopy {
     char *out;
 } StridedCopy;
 
-enum { BAND = 16 }; /* rows of the last two axes that are copied together */
+enum {
+    BAND = 16,          /* rows of the last two axes that are copied together: a line of f32 */
+    COLUMNS_AHEAD = 32, /* far lines, which no machine guesses by itself, are asked for so many columns ahead */
+};
+
+/* BAND rows by as many columns, whose elements follow each other along the rows in memory: whole lines of a few rows are written
+ * at a time, since the same place of several rows is mostly the same set of the cache. */
+static void turn_square(const StridedCopy *c, const TileSet *set, const char *in, char *out) {
+    const int64_t step = c->column_stride * 4;
+    for (int64_t k = 0; k < BAND; k++)
+        __builtin_prefetch((const void *)((uintptr_t)in + (uintptr_t)((COLUMNS_AHEAD + k) * step)));
+    for (int64_t i = 0; i < BAND; i += set->lanes)
+        for (int64_t j = 0; j < BAND; j += set->lanes) {
+            void *to[BAND];
+            for (int64_t r = 0; r < set->lanes; r++) to[r] = out + ((i + r) * c->columns + j) * 4;
+            set->transpose(in + i * 4 + j * step, c->column_stride, to);
+        }
+}
 
 static void copy_rows(const StridedCopy *c, const char *in, char *out, int64_t rows) {
-    const TileSet *set = tile_set(DT_F32);
-    int64_t lanes = set->lanes;
-    for (int64_t j = 0; j < c->columns;) {
-        if (c->size == 4 && c->row_stride == 1 && rows == BAND && j + lanes <= c->columns) {
-            for (int64_t i = 0; i < rows; i += lanes) {
-                void *to[BAND];
-                for (int64_t r = 0; r < lanes; r++) to[r] = out + ((i + r) * c->columns + j) * 4;
-                set->transpose(in + (i + j * c->column_stride) * 4, c->column_stride, to);
-            }
-            j += lanes;
+    const bool turns = c->size == 4 && c->row_stride == 1 && rows == BAND;
+    for (int64_t j = 0, end; j < c->columns; j = end) {
+        end = j + BAND < c->columns ? j + BAND : c->columns;
+        if (turns && end - j == BAND) {
+            turn_square(c, tile_set(DT_F32), in + j * c->column_stride * 4, out + j * 4);
             continue;
         }
-        int64_t some = c->columns - j < lanes ? c->columns - j : lanes;
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t k = j; k < j + some; k++) {
+            for (int64_t k = j; k < end; k++) {
                 int64_t from = i * c->row_stride + k * c->column_stride, to = i * c->columns + k;
                 if (c->size == 4)
                     memcpy(out + to * 4, in + from * 4, 4);
                 else
                     memcpy(out + to * 8, in + from * 8, 8);
             }
-        j += some;
     }
 }
 
