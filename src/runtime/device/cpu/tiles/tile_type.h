@@ -218,13 +218,51 @@ TILE_INLINE void NAME(clear)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m
  * columns, whose weights stay in the caches. */
 #define AHEAD (2048 / (int64_t)sizeof(T))
 
+#if IS_F32 && defined(TILE_ADD_TO_PAIR)
+/* As many depths of rows x as are whole steps, against two vectors each; how many. Where weight and `ahead` go on is theirs afterwards. */
+TILE_INLINE int64_t NAME(add_pairs)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
+                                    const T *const x[TILE_MAX_ROWS], const T **weight, const char **ahead, const int m,
+                                    const int64_t stride, const bool asks) {
+    const int64_t end = call->depth - call->depth % TILE_PAIR_DEPTHS, ahead_step = TILE_PAIR_DEPTHS * call->ahead_step;
+    const T *w = *weight;
+    const char *next = *ahead;
+#define DEPTH(number)                                                                                                  \
+    {                                                                                                                  \
+        const V first = *(const LOOSE *)w, second = *(const LOOSE *)(w + TYPE_LANES);                                  \
+        w += stride;                                                                                                   \
+        TILE_UNROLL                                                                                                    \
+        for (int i = 0; i < m; i++) TILE_ADD_TO_PAIR(acc[i][0], acc[i][1], x[i], k, number, first, second);            \
+    }
+    for (int64_t k = 0; k < end; k += TILE_PAIR_DEPTHS) {
+        if (asks) {
+            __builtin_prefetch(next, 0, 2);
+            next += ahead_step;
+        }
+        DEPTH(0)
+        DEPTH(1)
+        DEPTH(2)
+        DEPTH(3)
+    }
+#undef DEPTH
+    *weight = w;
+    *ahead = next;
+    return end;
+}
+#endif
+
 /* Adds the products of `end` / step depths of rows x. asks: for what is read next, too. */
 TILE_INLINE void NAME(add_depths)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
                                   const T *const x[TILE_MAX_ROWS], const T *weight, const char *ahead, const int m,
-                                  const int nv, const bool asks) {
+                                  const int nv, const bool asks, const int pairs) {
     const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step,
                   ahead_step = call->ahead_step;
-    for (int64_t k = 0; k < end; k += step, weight += stride) {
+    int64_t k = 0;
+    (void)pairs;
+#if IS_F32 && defined(TILE_ADD_TO_PAIR)
+    if (pairs != NO_PAIRS && (!asks || ahead_step * TILE_PAIR_DEPTHS <= LINE_BYTES))
+        k = NAME(add_pairs)(call, acc, x, &weight, &ahead, m, pairs == ANY_STRIDE ? stride : pairs, asks);
+#endif
+    for (; k < end; k += step, weight += stride) {
         V w[TILE_MAX_VECTORS];
         if (asks) {
             __builtin_prefetch(ahead, 0, 2);
@@ -247,7 +285,7 @@ TILE_INLINE void NAME(add_depths)(const TileCall *call, V acc[TILE_MAX_ROWS][TIL
     }
 }
 
-TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
+TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, const int pairs) {
     const int last = call->columns - (nv - 1) * TYPE_LANES;
     const int64_t depth = call->depth;
     const char *ahead = call->ahead;
@@ -267,10 +305,10 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
                 if (m <= 8) TILE_HOLD_ADDRESS(x[i]);
             }
             if (asks) {
-                NAME(add_depths)(call, acc, x, weight, ahead, m, nv, true);
+                NAME(add_depths)(call, acc, x, weight, ahead, m, nv, true, pairs);
                 ahead += depth * call->ahead_step;
             } else {
-                NAME(add_depths)(call, acc, x, weight, ahead, m, nv, false);
+                NAME(add_depths)(call, acc, x, weight, ahead, m, nv, false, pairs);
             }
             TILE_HOLD_ADDRESS(call);
         }
@@ -295,7 +333,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
         if (call->depth_gap)                                                                                           \
-            NAME(product)(call, m, nv);                                                                                \
+            NAME(product)(call, m, nv, NO_PAIRS);                                                                      \
         else                                                                                                           \
             NAME(product_of_squares)(call, m, nv);                                                                     \
     }
@@ -306,11 +344,21 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
         if (call->tiles * m >= WORDS_LEAST_ROWS || call->words)                                                        \
             NAME(product_of_words)(call, m, nv);                                                                       \
         else                                                                                                           \
-            NAME(product)(call, m, nv);                                                                                \
+            NAME(product)(call, m, nv, NO_PAIRS);                                                                      \
+    }
+#elif IS_F32 && defined(TILE_ADD_TO_PAIR)
+#define ONE(m, nv)                                                                                                     \
+    static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
+        if (m <= 2 || nv != 2 || call->depth_gap)                                                                      \
+            NAME(product)(call, m, nv, NO_PAIRS);                                                                      \
+        else if (call->weight_stride == 2 * TYPE_LANES)                                                                \
+            NAME(product)(call, m, nv, 2 * TYPE_LANES);                                                                \
+        else                                                                                                           \
+            NAME(product)(call, m, nv, ANY_STRIDE);                                                                    \
     }
 #else
 #define ONE(m, nv)                                                                                                     \
-    static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
+    static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv, NO_PAIRS); }
 #endif
 #ifndef TILE_ROWS
 enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t = DT_U32, TILE_SUMS_uint64_t = DT_U64 };

@@ -25,3 +25,7 @@
 #else
 #define TILE_HOLD(value) __asm__("" : "+w"(value))
 #endif
+
+/* How a product's loop adds (tile_type.h): a depth at a time; or pairs of vectors, whose weight's depths are as far apart as the call
+ * says, or by any other number, which is that distance. */
+enum { NO_PAIRS, ANY_STRIDE };
