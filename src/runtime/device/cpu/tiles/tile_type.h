@@ -219,21 +219,29 @@ TILE_INLINE void NAME(clear)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m
 #define AHEAD (2048 / (int64_t)sizeof(T))
 
 #if IS_F32 && defined(TILE_ADD_TO_PAIR)
-/* As many depths of rows x as are whole steps, against two vectors each; how many. Where weight and `ahead` go on is theirs afterwards. */
+/* As many depths of rows x, which are `step` elements apart, as are whole rounds, against two vectors each; where the next stands in a row.
+ * Where weight and `ahead` go on is theirs afterwards. */
 TILE_INLINE int64_t NAME(add_pairs)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
                                     const T *const x[TILE_MAX_ROWS], const T **weight, const char **ahead, const int m,
-                                    const int64_t stride, const bool asks) {
-    const int64_t end = call->depth - call->depth % TILE_PAIR_DEPTHS, ahead_step = TILE_PAIR_DEPTHS * call->ahead_step;
+                                    const int64_t stride, const int64_t step, const bool dense, const bool asks) {
+    const int64_t end = (call->depth - call->depth % TILE_PAIR_DEPTHS) * step,
+                  ahead_step = TILE_PAIR_DEPTHS * call->ahead_step;
     const T *w = *weight;
     const char *next = *ahead;
+    int64_t k = 0;
 #define DEPTH(number)                                                                                                  \
     {                                                                                                                  \
         const V first = *(const LOOSE *)w, second = *(const LOOSE *)(w + TYPE_LANES);                                  \
         w += stride;                                                                                                   \
         TILE_UNROLL                                                                                                    \
-        for (int i = 0; i < m; i++) TILE_ADD_TO_PAIR(acc[i][0], acc[i][1], x[i], k, number, first, second);            \
+        for (int i = 0; i < m; i++)                                                                                    \
+            if (dense)                                                                                                 \
+                TILE_ADD_TO_PAIR(acc[i][0], acc[i][1], x[i], k, number, first, second);                                \
+            else                                                                                                       \
+                TILE_ADD_TO_PAIR(acc[i][0], acc[i][1], x[i], k, 0, first, second);                                     \
+        if (!dense) k += step;                                                                                         \
     }
-    for (int64_t k = 0; k < end; k += TILE_PAIR_DEPTHS) {
+    while (k < end) {
         if (asks) {
             __builtin_prefetch(next, 0, 2);
             next += ahead_step;
@@ -242,6 +250,7 @@ TILE_INLINE int64_t NAME(add_pairs)(const TileCall *call, V acc[TILE_MAX_ROWS][T
         DEPTH(1)
         DEPTH(2)
         DEPTH(3)
+        if (dense) k += TILE_PAIR_DEPTHS;
     }
 #undef DEPTH
     *weight = w;
@@ -260,7 +269,8 @@ TILE_INLINE void NAME(add_depths)(const TileCall *call, V acc[TILE_MAX_ROWS][TIL
     (void)pairs;
 #if IS_F32 && defined(TILE_ADD_TO_PAIR)
     if (pairs != NO_PAIRS && (!asks || ahead_step * TILE_PAIR_DEPTHS <= LINE_BYTES))
-        k = NAME(add_pairs)(call, acc, x, &weight, &ahead, m, pairs == ANY_STRIDE ? stride : pairs, asks);
+        k = NAME(add_pairs)(call, acc, x, &weight, &ahead, m, pairs > ANY_STRIDE ? pairs : stride,
+                            pairs == ANY_STEP ? step : 1, pairs != ANY_STEP, asks);
 #endif
     for (; k < end; k += step, weight += stride) {
         V w[TILE_MAX_VECTORS];
@@ -349,8 +359,10 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, 
 #elif IS_F32 && defined(TILE_ADD_TO_PAIR)
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
-        if (m <= 2 || nv != 2 || call->depth_gap)                                                                      \
+        if (m <= 2 || nv != 2)                                                                                         \
             NAME(product)(call, m, nv, NO_PAIRS);                                                                      \
+        else if (call->depth_gap)                                                                                      \
+            NAME(product)(call, m, nv, ANY_STEP);                                                                      \
         else if (call->weight_stride == 2 * TYPE_LANES)                                                                \
             NAME(product)(call, m, nv, 2 * TYPE_LANES);                                                                \
         else                                                                                                           \

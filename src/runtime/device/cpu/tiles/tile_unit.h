@@ -26,6 +26,6 @@
 #define TILE_HOLD(value) __asm__("" : "+w"(value))
 #endif
 
-/* How a product's loop adds (tile_type.h): a depth at a time; or pairs of vectors, whose weight's depths are as far apart as the call
- * says, or by any other number, which is that distance. */
-enum { NO_PAIRS, ANY_STRIDE };
+/* How a product's loop adds (tile_type.h): a depth at a time; or pairs of vectors, of rows and weights whose depths are as far apart as the
+ * call says; of rows without gaps; or likewise, by any other number, which is how far apart the weight's depths are. */
+enum { NO_PAIRS, ANY_STEP, ANY_STRIDE };
