@@ -13,7 +13,7 @@ enum { POINTWISE_BLOCK = 1024, OUTER_BYTES = 1024, OUTER_LEAST = 32, TILE = 128,
 /* Bands of outer reductions: 64 rows are 1/64 of the input in partial results, and the number of terms after which sums
  * of floats begin anew. Fewer rows than four bands are not worth the second pass. */
 enum { BAND_ROWS = 64, BAND_LEAST = 256 };
-enum { MOST_MULTIPLE = 128, SMALL_LANE = 64 };
+enum { MOST_MULTIPLE = 128, SMALL_LANE = 64, NARROW_LANES = 4 };
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
 
@@ -143,22 +143,37 @@ static bool sums_columns(const Lowered *l) {
     return sums;
 }
 
-/* The axis along which most is contiguous, of those of a row where columns are summed. Without reductions stores decide before
- * loads. */
+/* How much is contiguous along the axis. Without reductions stores decide before loads. */
+static int64_t contiguous(const Lowered *l, const Access *const *ranked, int count, int axis, bool reductions) {
+    int64_t score = 0;
+    for (int i = 0; i < count; i++) {
+        const Access *a = ranked[i];
+        if (a->kind == ACCESS_INDEX || !is_const(a->stride[axis], 1)) continue;
+        int64_t bytes = (int64_t)a->element;
+        for (int k = 0; k < l->axis_count; k++) bytes *= is_const(a->stride[k], 0) ? 1 : 8;
+        score += bytes * (a->kind == (reductions ? ACCESS_LOAD : ACCESS_STORE) ? 64 : 1);
+    }
+    return score;
+}
+
+/* The channels of a picture that become the last axis, say: no vector is as short, so elements would go one by one. Another axis
+ * has vectors of what it reads, and stores their elements apart. */
+static bool is_narrow(const Lowered *l, int axis) {
+    int64_t size;
+    return !l->for_gpu && dim_is_const(l->axes[axis].size, &size) && size < NARROW_LANES;
+}
+
+/* The axis along which most is contiguous, of those of a row where columns are summed. */
 static int choose_lane(const Lowered *l, const Access *const *ranked, int count, bool reductions) {
     int64_t best = -1;
     int lane = -1;
     for (int axis = 0; axis < l->axis_count; axis++) {
         if (sums_columns(l) && !l->axes[axis].reduced) continue;
-        int64_t score = 0;
-        for (int i = 0; i < count; i++) {
-            const Access *a = ranked[i];
-            if (a->kind == ACCESS_INDEX || !is_const(a->stride[axis], 1)) continue;
-            int64_t bytes = (int64_t)a->element;
-            for (int k = 0; k < l->axis_count; k++) bytes *= is_const(a->stride[k], 0) ? 1 : 8;
-            score += bytes * (a->kind == (reductions ? ACCESS_LOAD : ACCESS_STORE) ? 64 : 1);
-        }
-        if (lane < 0 || score > best || (score == best && stands_before(l, ranked, count, lane, axis))) {
+        int64_t score = contiguous(l, ranked, count, axis, reductions);
+        bool wider = lane >= 0 && !reductions && is_narrow(l, lane) && !is_narrow(l, axis) && score > 0;
+        bool narrower = lane >= 0 && !reductions && is_narrow(l, axis) && !is_narrow(l, lane) && best > 0;
+        bool more = score > best || (score == best && stands_before(l, ranked, count, lane, axis));
+        if (lane < 0 || wider || (more && !narrower)) {
             best = score;
             lane = axis;
         }
