@@ -22,6 +22,7 @@ typedef struct Suppression {
     const float *corners, *scores;
     Box *box;              /* [batches * boxes] */
     Candidate *candidates; /* [workers][boxes] */
+    float *kept_boxes;     /* [workers][KEPT_NUMBERS][most] */
     int64_t *kept;         /* [batches * classes][most]: indices of boxes */
     int64_t *kept_count;   /* [batches * classes] */
 } Suppression;
@@ -38,16 +39,42 @@ static Box box_of(const float *c, bool centred) {
     return box;
 }
 
-static bool overlap_more(const Box *a, const Box *b, float limit) {
-    float shared = 1;
-    for (int k = 0; k < 2; k++) {
-        float low = a->low[k] > b->low[k] ? a->low[k] : b->low[k],
-              high = a->high[k] < b->high[k] ? a->high[k] : b->high[k];
-        if (!(high > low)) return false;
-        shared *= high - low;
+/* Boxes that are kept, each number of all of them in a row. */
+typedef struct Kept {
+    float *low[2], *high[2], *area; /* [room] */
+} Kept;
+
+enum { KEPT_NUMBERS = 5, TOGETHER = 16 };
+
+/* memory: KEPT_NUMBERS rows. */
+static Kept kept_in(float *memory, int64_t room) {
+    return (Kept){{memory, memory + room}, {memory + 2 * room, memory + 3 * room}, memory + 4 * room};
+}
+
+static void keep(Kept *kept, int64_t at, const Box *box) {
+    for (int k = 0; k < 2; k++) kept->low[k][at] = box->low[k], kept->high[k][at] = box->high[k];
+    kept->area[at] = box->area;
+}
+
+/* Whether the box shares more than `limit` of what both cover with one of `count` kept ones. Without branches within some of them, so that
+ * they are compared by vectors. */
+VECTORISED static bool overlaps_any(const Kept *kept, int64_t count, const Box *box, float limit) {
+    const Box b = *box;
+    for (int64_t first = 0; first < count; first += TOGETHER) {
+        const int64_t end = count - first < TOGETHER ? count : first + TOGETHER;
+        int more = 0;
+        for (int64_t i = first; i < end; i++) {
+            const float low0 = b.low[0] > kept->low[0][i] ? b.low[0] : kept->low[0][i],
+                        low1 = b.low[1] > kept->low[1][i] ? b.low[1] : kept->low[1][i],
+                        high0 = b.high[0] < kept->high[0][i] ? b.high[0] : kept->high[0][i],
+                        high1 = b.high[1] < kept->high[1][i] ? b.high[1] : kept->high[1][i];
+            const float shared = (high0 - low0) * (high1 - low1), together = b.area + kept->area[i] - shared;
+            more |= (high0 > low0) & (high1 > low1) & (b.area > 0) & (kept->area[i] > 0) & (together > 0) &
+                    (shared / together > limit);
+        }
+        if (more) return true;
     }
-    float together = a->area + b->area - shared;
-    return a->area > 0 && b->area > 0 && together > 0 && shared / together > limit;
+    return false;
 }
 
 /* Best score first, equal scores in the boxes' order. */
@@ -67,6 +94,7 @@ static void sink(Candidate *heap, int64_t count, int64_t at) {
 static void suppress_classes(void *context, int64_t begin, int64_t end, int worker) {
     const Suppression *s = context;
     Candidate *candidates = s->candidates + worker * s->boxes;
+    Kept taken = kept_in(s->kept_boxes + worker * KEPT_NUMBERS * s->most, s->most);
     for (int64_t c = begin; c < end; c++) {
         const Box *boxes = s->box + c / s->classes * s->boxes;
         int64_t *kept = s->kept + c * s->most, count = 0, chosen = 0;
@@ -78,12 +106,11 @@ static void suppress_classes(void *context, int64_t begin, int64_t end, int work
         for (int64_t at = count / 2; count && at >= 0; at--) sink(candidates, count, at);
         while (count && chosen < s->most) {
             int64_t best = candidates[0].index;
-            bool free = true;
             candidates[0] = candidates[--count];
             if (count) sink(candidates, count, 0);
-            for (int64_t k = 0; free && k < chosen; k++)
-                free = !overlap_more(&boxes[best], &boxes[kept[k]], s->overlap);
-            if (free) kept[chosen++] = best;
+            if (overlaps_any(&taken, chosen, &boxes[best], s->overlap)) continue;
+            keep(&taken, chosen, &boxes[best]);
+            kept[chosen++] = best;
         }
         s->kept_count[c] = chosen;
     }
@@ -129,6 +156,8 @@ Status host_non_max_suppression(HostCall *call) {
     s.box = ARENA_ARRAY(call->arena, Box, boxes->dims[0] * s.boxes);
     s.candidates =
         arena_array(call->arena, (size_t)pool_threads(call->pool), (size_t)s.boxes * sizeof *s.candidates + 1);
+    s.kept_boxes = arena_array(call->arena, (size_t)pool_threads(call->pool),
+                               (size_t)s.most * KEPT_NUMBERS * sizeof *s.kept_boxes + 1);
     s.kept = arena_array(call->arena, (size_t)groups, (size_t)s.most * sizeof *s.kept + 1);
     s.kept_count = ARENA_ARRAY(call->arena, int64_t, groups);
     for (int64_t i = 0; i < boxes->dims[0] * s.boxes; i++) s.box[i] = box_of(s.corners + 4 * i, s.centred);

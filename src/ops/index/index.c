@@ -185,24 +185,46 @@ static bool is_zero(const Tensor *x, int64_t i) {
                                     : dtype_load_int(x->dtype, x->data, i) == 0;
 }
 
+/* Whether an element is a byte that is 0 where the element is. */
+static bool is_bytes(const Tensor *x) { return dtype_size(x->dtype) == 1 && !dtype_is_float(x->dtype); }
+
+/* The first of elements [from, end) that is not 0, or end. Masks are mostly bytes, and mostly 0. */
+static int64_t next_nonzero(const Tensor *x, int64_t from, int64_t end) {
+    if (is_bytes(x))
+        for (uint64_t eight; end - from >= (int64_t)sizeof eight; from += (int64_t)sizeof eight) {
+            memcpy(&eight, (const uint8_t *)x->data + from, sizeof eight);
+            if (eight) break;
+        }
+    while (from < end && is_zero(x, from)) from++;
+    return from;
+}
+
+static int64_t count_nonzero(const Tensor *x) {
+    int64_t elements = tensor_count(x), found = 0;
+    if (is_bytes(x))
+        for (int64_t i = 0; i < elements; i++) found += ((const uint8_t *)x->data)[i] != 0;
+    else
+        for (int64_t i = 0; i < elements; i++) found += !is_zero(x, i);
+    return found;
+}
+
 /* The coordinates of the elements that are not 0, one column each, in row-major order. A number has none. */
 static Status host_nonzero(HostCall *call) {
     const Tensor *x;
     Tensor *y;
     TRY(host_tensor(call, 0, DT_NONE, &x));
-    int64_t elements = tensor_count(x), found = 0, k = 0, at[MAX_RANK] = {0};
-    for (int64_t i = 0; i < elements; i++) found += !is_zero(x, i);
+    int64_t elements = tensor_count(x), found = count_nonzero(x), k = 0;
     int rank = x->rank;
     TRY(host_output(call, 0, DT_I64, 2, (int64_t[]){rank, found}, &y));
     if (!y || !rank) return NULL;
     int64_t *to = y->data, length = x->dims[rank - 1];
-    for (int64_t i = 0; i < elements; i += length) {
-        for (int64_t column = 0; column < length; column++) {
-            if (is_zero(x, i + column)) continue;
+    for (int64_t i = 0; (i = next_nonzero(x, i, elements)) < elements;) {
+        int64_t row = i / length, end = (row + 1) * length, at[MAX_RANK];
+        for (int axis = rank - 2; axis >= 0; row /= x->dims[axis--]) at[axis] = row % x->dims[axis];
+        for (; i < end; i = next_nonzero(x, i + 1, end), k++) {
             for (int axis = 0; axis < rank - 1; axis++) to[axis * found + k] = at[axis];
-            to[(rank - 1) * found + k++] = column;
+            to[(rank - 1) * found + k] = length - (end - i);
         }
-        for (int axis = rank - 2; axis >= 0 && ++at[axis] == x->dims[axis]; axis--) at[axis] = 0;
     }
     return NULL;
 }
