@@ -202,10 +202,12 @@ AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
     for (int i = 0; i < spatial; i++) {
         int64_t kernel = w[2 + i] = 1 + anchor_case_below(&s.state, spatial == 1 ? 9 : 4);
         strides[i] = 1 + anchor_case_below(&s.state, 3);
-        dilations[i] = 1 + (anchor_case_below(&s.state, 3) == 0);
+        bool far = anchor_case_below(&s.state, 8) == 0;
+        dilations[i] = 1 + (anchor_case_below(&s.state, 3) == 0) + (far ? anchor_case_below(&s.state, 12) : 0);
         int64_t extent = (kernel - 1) * dilations[i] + 1;
-        pads[i] = anchor_case_below(&s.state, (int)kernel + 1);
-        pads[spatial + i] = anchor_case_below(&s.state, (int)kernel + 1);
+        int most_padding = (int)(far ? extent : kernel + 1);
+        pads[i] = anchor_case_below(&s.state, most_padding);
+        pads[spatial + i] = anchor_case_below(&s.state, most_padding);
         if (tiled) strides[i] = kernel, dilations[i] = 1, pads[i] = pads[spatial + i] = 0;
         x[1 + i] = extent + anchor_case_below(&s.state, spatial == 1 ? 150 : spatial == 2 ? 24 : 7);
         y[1 + i] = (x[1 + i] + pads[i] + pads[spatial + i] - extent) / strides[i] + 1;

@@ -4,6 +4,8 @@
 
 #include "lowering/sizes.h"
 
+enum { LEAST_ALIKE = 6 };
+
 static int64_t within(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
@@ -60,16 +62,27 @@ static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **r
     }
 }
 
-/* The taps that meet the input at some position of the line q; they follow each other where only one of the outer axes
- * has several. */
-static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, int64_t *out_end) {
+typedef struct Taps {
+    int64_t first, end;
+} Taps;
+
+/* The taps of an axis that meet the input at some of the positions from `from` to `to`. */
+static Taps reached_along(const Walk *w, int axis, int64_t from, int64_t to) {
+    const int64_t step = w->input_step[axis], *shift = w->shift[axis], extent = w->sizes->in[axis];
+    Taps taps = {0, w->taps[axis]};
+    while (!w->counts_padding && taps.first < taps.end && to * step + shift[taps.first] < 0) taps.first++;
+    while (!w->counts_padding && taps.end > taps.first && from * step + shift[taps.end - 1] >= extent) taps.end--;
+    return taps;
+}
+
+/* The taps that meet the input at some of the positions [q[2], end) of the line q; they follow each other where only one of the outer
+ * axes has several, and along the line where no more than one of those is left, as of far dilated kernels. */
+static Taps reached_taps(const Walk *w, const int64_t *q, int64_t end) {
     int axis = w->taps[0] > 1 ? 0 : 1;
-    int64_t first = 0, end = w->taps[axis], at = q[axis] * w->input_step[axis], extent = w->sizes->in[axis];
-    while (!w->counts_padding && first < end && at + w->shift[axis][first] < 0) first++;
-    while (!w->counts_padding && end > first && at + w->shift[axis][end - 1] >= extent) end--;
     int64_t inner = axis == 0 ? w->taps[1] * w->taps[2] : w->taps[2];
-    *out_first = first * inner;
-    *out_end = end * inner;
+    Taps outer = reached_along(w, axis, q[axis], q[axis]), line = {0, inner};
+    if (inner == w->taps[2] && outer.end - outer.first == 1) line = reached_along(w, 2, q[2], end - 1);
+    return (Taps){outer.first * inner + line.first, (outer.end - 1) * inner + line.end};
 }
 
 /* count pointers, `step` bytes apart. */
@@ -85,15 +98,28 @@ void walk_results(const Walk *w, int64_t n, const int64_t *q, int64_t count, voi
     point((uintptr_t)y, (uintptr_t)(w->step[2] * pixel), count, (uintptr_t *)results);
 }
 
+/* Where those positions of [q[2], end) end that the same taps reach as the first. They are as many as taps are apart, mostly: where that is
+ * less than a tile's rows, all of them go together by the taps that any of them meets. */
+static int64_t end_of_alike(const Walk *w, const int64_t *q, int64_t end) {
+    const int64_t *shift = w->shift[2];
+    if (w->taps[2] < 2 || shift[1] - shift[0] < LEAST_ALIKE) return end;
+    const Taps taps = reached_taps(w, q, q[2] + 1);
+    for (int64_t at[AXES] = {q[0], q[1], q[2] + 1}; at[2] < end; at[2]++) {
+        const Taps others = reached_taps(w, at, at[2] + 1);
+        if (others.first != taps.first || others.end != taps.end) return at[2];
+    }
+    return end;
+}
+
 /* Positions [q[2], end) of a line. */
 static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
-    int64_t first_tap, end_tap;
-    int count = (int)(end - q[2]);
-    if (count <= 0) return;
-    reached_taps(w, q, &first_tap, &end_tap);
-    int at = row_block_edges(block, count, first_tap, end_tap);
-    walk_results(w, n, q, count, block->results + at);
-    for (; q[2] < end; q[2]++) fill_edge(w, n, q, block->rows + at++, block->capacity);
+    while (q[2] < end) {
+        const int64_t next = end_of_alike(w, q, end);
+        const Taps taps = reached_taps(w, q, next);
+        int at = row_block_edges(block, (int)(next - q[2]), taps.first, taps.end);
+        walk_results(w, n, q, next - q[2], block->results + at);
+        for (; q[2] < next; q[2]++) fill_edge(w, n, q, block->rows + at++, block->capacity);
+    }
 }
 
 static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
