@@ -30,9 +30,7 @@ static bool take_sum(const Graph *body, const Value *raw, const Value *other, bo
 
 static const Bounds no_bounds = {.low = -(double)INFINITY, .high = (double)INFINITY, .scale = 1};
 
-static bool take_scalar(const Value *other, double *out) {
-    return value_scalar(other, out) && !isnan(*out);
-}
+static bool take_scalar(const Value *other, double *out) { return value_scalar(other, out) && !isnan(*out); }
 
 static bool take_bound(const Value *other, bool lower, Bounds *b) {
     double bound;
