@@ -76,6 +76,28 @@ static void NAME(widen_words)(const void *row, int64_t count, void *even, void *
     NAME(widen_run)(row, 1, count, even, odd);
 }
 
+/* As TILE_ADD_TO_PAIR (tile_isa.h), of pairs of words. */
+#define ADD_WORDS_TO_PAIR(low, high, row, at, number, first, second)                                                   \
+    do {                                                                                                               \
+        V spread, product;                                                                                             \
+        __asm__ volatile("vpbroadcastd 4*" #number "(%4,%5,4), %2\n\t"                                                 \
+                         "vpmaddwd %6, %2, %3\n\t"                                                                     \
+                         "vpaddd %3, %0, %0\n\t"                                                                       \
+                         "vpmaddwd %7, %2, %2\n\t"                                                                     \
+                         "vpaddd %2, %1, %1"                                                                           \
+                         : "+x"(low), "+x"(high), "=&x"(spread), "=&x"(product)                                        \
+                         : "r"(row), "r"(at), "x"(first), "x"(second)                                                  \
+                         : "memory");                                                                                  \
+    } while (0)
+
+#define DEPTH(number)                                                                                                  \
+    {                                                                                                                  \
+        const V first_vector = weight[number * WORDS_VECTORS], second_vector = weight[number * WORDS_VECTORS + 1];     \
+        TILE_UNROLL                                                                                                    \
+        for (int i = 0; i < m; i++)                                                                                    \
+            ADD_WORDS_TO_PAIR(acc[i][0], acc[i][1], x[i], q, number, first_vector, second_vector);                     \
+    }
+
 /* Depths [first, first + count) of a block. What is odd of a row is `half_step` elements behind what is even. */
 TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Widened) * from, int64_t first,
                                  const T *const rows[TILE_MAX_ROWS], int64_t half_step, int64_t count, const int m,
@@ -89,8 +111,16 @@ TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const N
             TILE_HOLD_ADDRESS(x[i]);
         }
         TILE_HOLD_ADDRESS(weight);
+        int64_t q = 0;
+        if (m > 2 && nv == WORDS_VECTORS)
+            for (; q + TILE_PAIR_DEPTHS <= count; q += TILE_PAIR_DEPTHS, weight += TILE_PAIR_DEPTHS * WORDS_VECTORS) {
+                DEPTH(0)
+                DEPTH(1)
+                DEPTH(2)
+                DEPTH(3)
+            }
         TILE_NO_UNROLL
-        for (int64_t q = 0; q < count; q++, weight += WORDS_VECTORS) {
+        for (; q < count; q++, weight += WORDS_VECTORS) {
             TILE_UNROLL
             for (int i = 0; i < m; i++) {
                 V value = TILE_SPREAD(x[i] + q);
@@ -100,6 +130,9 @@ TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const N
         }
     }
 }
+
+#undef DEPTH
+#undef ADD_WORDS_TO_PAIR
 
 /* Depths [place, place + count) of a tile's rows, by a block of the weight. Rows that are words already are taken tap by tap from where
  * they lie. */
