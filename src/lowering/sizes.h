@@ -56,8 +56,10 @@ static inline bool keeps_small_floats(const Lowering *l) {
 const Tensor *host_widened(HostCall *call, const Tensor *x);
 void host_narrow(const Tensor *wide, Tensor *y);
 
-/* Loops that the compiler vectorises are compiled for the wider registers as well; the loader picks. */
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Loops that the compiler vectorises are compiled for the wider registers as well; the loader picks. clang 14 makes what picks
+ * visible to other units, where a static function of the same name may have the like. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&              \
+    !defined(__SANITIZE_THREAD__)
 #define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define VECTORISED

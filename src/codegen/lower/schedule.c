@@ -163,17 +163,16 @@ static bool is_narrow(const Lowered *l, int axis) {
     return !l->for_gpu && dim_is_const(l->axes[axis].size, &size) && size < NARROW_LANES;
 }
 
-/* The axis along which most is contiguous, of those of a row where columns are summed. */
+/* The axis along which most is contiguous, of those of a row where columns are summed; a narrow one where nothing is along any other. */
 static int choose_lane(const Lowered *l, const Access *const *ranked, int count, bool reductions) {
+    const int64_t wide = INT64_MAX / 2; /* more than any score */
     int64_t best = -1;
     int lane = -1;
     for (int axis = 0; axis < l->axis_count; axis++) {
         if (sums_columns(l) && !l->axes[axis].reduced) continue;
         int64_t score = contiguous(l, ranked, count, axis, reductions);
-        bool wider = lane >= 0 && !reductions && is_narrow(l, lane) && !is_narrow(l, axis) && score > 0;
-        bool narrower = lane >= 0 && !reductions && is_narrow(l, axis) && !is_narrow(l, lane) && best > 0;
-        bool more = score > best || (score == best && stands_before(l, ranked, count, lane, axis));
-        if (lane < 0 || wider || (more && !narrower)) {
+        if (score && (reductions || !is_narrow(l, axis))) score += wide;
+        if (lane < 0 || score > best || (score == best && stands_before(l, ranked, count, lane, axis))) {
             best = score;
             lane = axis;
         }

@@ -178,15 +178,15 @@ static Status lower_reverse_sequence(Lowering *l, const Node *n) {
 
 /* ---- NonZero, Compress ---- */
 
+/* Whether an element is a byte that is 0 where the element is. */
+static bool is_bytes(const Tensor *x) { return dtype_size(x->dtype) == 1 && !dtype_is_float(x->dtype); }
+
 static bool is_zero(const Tensor *x, int64_t i) {
-    if (dtype_size(x->dtype) == 1 && !dtype_is_float(x->dtype)) return ((const uint8_t *)x->data)[i] == 0;
+    if (is_bytes(x)) return ((const uint8_t *)x->data)[i] == 0;
     if (x->dtype == DT_F32) return ((const float *)x->data)[i] == 0;
     return dtype_is_float(x->dtype) ? dtype_load_double(x->dtype, x->data, i) == 0
                                     : dtype_load_int(x->dtype, x->data, i) == 0;
 }
-
-/* Whether an element is a byte that is 0 where the element is. */
-static bool is_bytes(const Tensor *x) { return dtype_size(x->dtype) == 1 && !dtype_is_float(x->dtype); }
 
 /* The first of elements [from, end) that is not 0, or end. Masks are mostly bytes, and mostly 0. */
 static int64_t next_nonzero(const Tensor *x, int64_t from, int64_t end) {

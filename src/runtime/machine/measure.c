@@ -107,7 +107,7 @@ typedef struct Loops {
 
 #if defined(__x86_64__)
 #define AVX2 __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f,prefer-vector-width=512")))
+#define AVX512 __attribute__((target("avx512f")))
 LOOPS(base, , 16)
 STREAMS(base, , __m128, _mm, 16)
 LOOPS(avx2, AVX2, 32)

@@ -112,7 +112,6 @@ TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const N
         }
         TILE_HOLD_ADDRESS(weight);
         int64_t q = 0;
-#ifndef __clang__ /* which gives up other loops of a function that holds these */
         if (m > 2 && nv == WORDS_VECTORS)
             for (; q + TILE_PAIR_DEPTHS <= count; q += TILE_PAIR_DEPTHS, weight += TILE_PAIR_DEPTHS * WORDS_VECTORS) {
                 DEPTH(0)
@@ -120,7 +119,6 @@ TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const N
                 DEPTH(2)
                 DEPTH(3)
             }
-#endif
         TILE_NO_UNROLL
         for (; q < count; q++, weight += WORDS_VECTORS) {
             TILE_UNROLL
