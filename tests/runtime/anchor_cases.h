@@ -49,6 +49,8 @@ Tensor *anchor_case_room(const AnchorCase *c, Arena *arena, const Tensor *shape)
  * Integers must be equal; floating-point numbers are within what rounding may do to each element's sum in the type that
  * it is added in, and then to the epilogue (anchor_oracle.c). */
 const char *anchor_difference(const AnchorCase *c, Tensor *const *tensors, const Tensor *got, Arena *arena);
+/* Of each raw result the sum of its products' magnitudes, in f64, in the graph's arena; NULL where it cannot be evaluated. */
+const double *anchor_magnitudes(const AnchorCase *c, Tensor *const *tensors);
 void anchor_case_expect(const AnchorCase *c, Tensor *const *tensors, const Tensor *got);
 
 /* Sizes that an anchor must refuse: a 3x3 convolution with a padding of 1. */

@@ -39,6 +39,11 @@ static Tensor *raw_result(const Node *node, Tensor *const *tensors, bool magnitu
     return status ? NULL : result;
 }
 
+const double *anchor_magnitudes(const AnchorCase *c, Tensor *const *tensors) {
+    Tensor *sums = raw_result(c->node, tensors, true, c->graph->arena);
+    return sums ? sums->data : NULL;
+}
+
 /* ---- the epilogue in f64 ---- */
 
 /* All that is made of one raw result: Value * of the body -> Tensor *. */

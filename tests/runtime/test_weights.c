@@ -67,7 +67,7 @@ static void round_column(Precision form, float *values, int64_t stride, int64_t 
 /* ---- tiles of all instruction sets ---- */
 
 /* A product with narrow weights has the bits of that with wide ones, or of blocks their rounding errors; largest: what a column's elements
- * are at most before their zero points are taken off, NULL: as they are. */
+ * are at most before what stands for 0 is taken off, NULL: as they are. */
 static void check_products(const TileIsa *isa, const WeightForm *form, const char *name, int vectors, int m,
                            int64_t depth, const float *wide, const float *largest, const void *narrow,
                            uint64_t *state) {
@@ -125,7 +125,10 @@ static void check_tile(const TileIsa *isa, int form, int vectors, int m, int64_t
     isa->widen(&(WidenCall){&kept, narrow, width, first, end, got});
     cr_assert_arr_eq(got, want + first * width, (size_t)((end - first) * width) * sizeof *got,
                      "%s %s, depths %lld to %lld", isa->name, form_names[form], (long long)first, (long long)end);
-    check_products(isa, &kept, form_names[form], vectors, m, depth, want, NULL, narrow, state);
+    float largest[MOST_WIDTH] = {0}; /* of -7..7 times a scale, which stand there as 1..15 */
+    for (int64_t i = 0; i < depth * width; i++) largest[i % width] = fmaxf(largest[i % width], fabsf(want[i]) * 15 / 7);
+    check_products(isa, &kept, form_names[form], vectors, m, depth, want, kept.kind == WEIGHT_INT4 ? largest : NULL,
+                   narrow, state);
 }
 
 /* Weights as they came: the panel's numbers, exactly, and products with them. */
@@ -250,7 +253,11 @@ Test(weights, tiles_of_all_instruction_sets_take_blocks_as_they_came) {
 /* Weights that are multiplied where they lie: small whole numbers by powers of two, so that sums are exact. Columns end where memory does. */
 static void check_block_dots(const TileIsa *isa, WeightKind kind, int block, bool zeros, int m, int columns, int depth,
                              uint64_t *state) {
-    enum { MOST_DEPTH = 600, ROOM = MOST_DEPTH / 16 + 2 * TILE_MAX_LANES, LENGTH = MOST_DEPTH + 16 * TILE_MAX_LANES };
+    enum {
+        MOST_DEPTH = 600,
+        ROOM = MOST_DEPTH / 16 + 2 * TILE_MAX_LANES,
+        LENGTH = 2 * (MOST_DEPTH + 16 * TILE_MAX_LANES)
+    };
     static float x[NARROW_TILE_ROWS][MOST_DEPTH], arranged[NARROW_TILE_ROWS][LENGTH], sums[NARROW_TILE_ROWS][ROOM],
         scales[BLOCK_DOT_COLUMNS][ROOM], points[BLOCK_DOT_COLUMNS][ROOM], y[NARROW_TILE_ROWS][BLOCK_DOT_COLUMNS];
     const int word = weight_word(kind), bits = 32 / word, lanes = isa->f32.lanes, words = (depth + word - 1) / word;
@@ -262,11 +269,11 @@ static void check_block_dots(const TileIsa *isa, WeightKind kind, int block, boo
     for (int i = 0; i < m; i++) {
         rows[i] = arranged[i], row_sums[i] = sums[i], results[i] = y[i];
         for (int k = 0; k < depth; k++) {
-            int group = word * lanes, in = k % group;
             x[i][k] = (float)(anchor_case_below(state, 17) - 8);
-            arranged[i][k / group * group + in % word * lanes + in / word] = x[i][k];
             sums[i][k / block] += x[i][k];
         }
+        cr_assert(tile_arranged(kind, lanes, depth) <= LENGTH);
+        tile_arrange_row(kind, lanes, x[i], depth, arranged[i]);
     }
     memset(scales, 0, sizeof scales), memset(points, 0, sizeof points);
     for (int c = 0; c < columns; c++) {
@@ -429,6 +436,23 @@ static Tensor *run_case(const AnchorCase *c, Tensor *weight, Pool *pool, int64_t
     return results;
 }
 
+/* Few rows are multiplied by numbers that are up to 8 more than -7..7 times a scale, which is taken off again. */
+static const double *magnitudes_of_places(const AnchorCase *c, const Columns *columns, Tensor *const *tensors) {
+    Tensor *larger[ANCHOR_CASE_INPUTS], *w = larger[1] = copy_tensor(c->graph->arena, tensors[1]);
+    larger[0] = tensors[0];
+    for (int64_t j = 0; j < columns->count; j++) {
+        double most = 0;
+        for (int64_t k = 0; k < columns->length; k++)
+            most = fmax(most, fabs(dtype_load_double(w->dtype, w->data, columns->starts[j] + columns->steps[k])));
+        for (int64_t k = 0; k < columns->length; k++) {
+            int64_t at = columns->starts[j] + columns->steps[k];
+            double size = fabs(dtype_load_double(w->dtype, w->data, at));
+            dtype_store_double(w->dtype, w->data, at, size + 2 * most * 8 / 7);
+        }
+    }
+    return anchor_magnitudes(c, larger);
+}
+
 /* The bits of the f32 product with the rounded weight, where products are not summed block by block; the same on any
  * number of threads; and the evaluator's result. */
 static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *), int form) {
@@ -452,6 +476,7 @@ static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *),
         Tensor *tensors[ANCHOR_CASE_INPUTS];
         memcpy(tensors, c.tensors, sizeof tensors);
         tensors[1] = held;
+        if (forms[form] == PRECISION_INT4) c.magnitudes = magnitudes_of_places(&c, &columns, tensors);
         anchor_case_expect(&c, tensors, got);
     }
     graph_destroy(c.graph);

@@ -92,16 +92,6 @@ typedef struct BlocksLoop {
     int64_t parts;
 } BlocksLoop;
 
-/* A row of `depth` elements in the order in which they meet vectors of words; to [groups][word][lanes]. */
-static void arrange_row(const float *row, int64_t depth, int word, int lanes, float *to) {
-    int64_t k = 0, group = (int64_t)word * lanes;
-    for (; k < depth; k += group, to += group) {
-        int64_t some = depth - k < group ? depth - k : group;
-        if (some < group) memset(to, 0, (size_t)group * sizeof *to);
-        for (int64_t i = 0; i < some; i++) to[i % word * lanes + i / word] = row[k + i];
-    }
-}
-
 static void sum_blocks(const float *row, int64_t depth, int64_t block, float *to) {
     for (int64_t k = 0; k < depth; k += block, to++) {
         int64_t end = depth - k < block ? depth : k + block;
@@ -220,8 +210,7 @@ Status dots_run_blocks(AnchorRun *run, const MatmulShape *s, const float *a, con
                        float alpha) {
     const int lanes = tile_isa()->f32.lanes;
     BlocksLoop loop = {.shape = s, .blocks = b, .kind = blocks_form(b).kind, .row_count = s->rows * s->batches};
-    const int word = weight_word(loop.kind);
-    const int64_t length = round_up(b->k, (int64_t)word * lanes);
+    const int64_t length = tile_arranged(loop.kind, lanes, b->k);
     float *rows[BLOCK_DOT_ROWS], *sums[BLOCK_DOT_ROWS], *out[BLOCK_DOT_ROWS];
     void *memory;
     loop.room = round_up(b->count, lanes) + lanes;
@@ -236,7 +225,7 @@ Status dots_run_blocks(AnchorRun *run, const MatmulShape *s, const float *a, con
         rows[i] = (float *)memory + (size_t)i * row_floats;
         sums[i] = rows[i] + length;
         out[i] = (float *)result + matmul_batch_offset(s, s->out_batch, batch) + row * s->out_row;
-        arrange_row(from, b->k, word, lanes, rows[i]);
+        tile_arrange_row(loop.kind, lanes, from, b->k, rows[i]);
         if (!b->zeros) continue;
         memset(sums[i], 0, (size_t)loop.room * sizeof(float));
         sum_blocks(from, b->k, b->block, sums[i]);

@@ -51,6 +51,27 @@ void tile_products(const TileSet *set, int vectors, int count, TileCall *call, c
     }
 }
 
+int64_t tile_arranged(WeightKind kind, int lanes, int64_t depth) {
+    const int64_t word = weight_word(kind), group = word * lanes;
+    return (depth + group - 1) / group * lanes * (1 + word);
+}
+
+void tile_arrange_row(WeightKind kind, int lanes, const float *row, int64_t depth, float *to) {
+    const int word = weight_word(kind);
+    for (; depth > 0; row += word * lanes, depth -= word * lanes, to += (1 + word) * lanes) {
+        if (depth < word * lanes) memset(to, 0, (size_t)((1 + word) * lanes) * sizeof *to);
+        for (int l = 0; l < lanes && l * word < depth; l++) {
+            const int some = depth - l * word < word ? (int)(depth - l * word) : word;
+            float sum = 0;
+            for (int k = 0; k < some; k++) {
+                sum += row[l * word + k];
+                to[(1 + k) * lanes + l] = row[l * word + k] / weight_up(kind, k);
+            }
+            to[l] = -weight_excess(kind) * sum;
+        }
+    }
+}
+
 /* ---- whether a set does what it should ---- */
 
 enum { TRIED_ROWS = 69, TRIED_COLUMNS = 23, TRIED_DEPTH = 19, TRIED_WIDTH = 32 };

@@ -53,6 +53,13 @@ static inline bool weight_in_blocks(const WeightForm *form) { return form->kind 
 static inline int weight_zero(WeightKind kind) { return kind == WEIGHT_INT2 ? 2 : kind == WEIGHT_INT4 ? 8 : 128; }
 /* Depths in a word. */
 static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT2 ? 16 : kind == WEIGHT_INT4 ? 8 : 4; }
+/* Few rows are multiplied by weights of 4 and 2 bits that are neither moved to the end of their word, but to one of four places there, nor
+ * less what stands for 0: depth `index` is this power of two too large, by which the rows' elements are divided, and then weight_excess
+ * too large. Rounding errors are those of sums of such numbers. */
+static inline float weight_up(WeightKind kind, int index) {
+    return kind == WEIGHT_INT8 ? 1 : (float)(1u << (32 / weight_word(kind) * (index % 4)));
+}
+static inline float weight_excess(WeightKind kind) { return kind == WEIGHT_INT8 ? 0 : (float)weight_zero(kind); }
 
 /* How sums of f32 become bf16: bias and addend are added, in this order, the bounds hold, and what comes out is rounded. Results are
  * known by where f32 would stand: one at address a goes to `to` + a / 2. */
@@ -172,7 +179,7 @@ typedef struct Dots {
  *     results[i][c] = sum over blocks of scales[c][block] * (the block's sum of row i by the column - zeros[c][block] * sums[i][block])
  */
 typedef struct BlockDots {
-    const float *const *rows; /* arranged: of each group [depths in a word][words], and 0 where the row has ended */
+    const float *const *rows; /* as tile_arrange_row leaves them */
     const float *const *sums; /* of a row's blocks; with zero points only */
     const char *const *weights,
         *const *scales;        /* [columns]; of any alignment. Scales are f32; a vector's are readable behind them */
@@ -184,6 +191,12 @@ typedef struct BlockDots {
 } BlockDots;
 
 enum { BLOCK_DOT_COLUMNS = 4 }; /* that are computed at a time, at most */
+
+/* A row of `depth` elements as BlockDots meets it, for vectors of `lanes`: of each group [1 + depths in a word][words], with 0 where the row
+ * has ended: elements by weight_up, and before a word's what its sum begins with, so that there is no weight_excess. */
+void tile_arrange_row(WeightKind kind, int lanes, const float *row, int64_t depth, float *to);
+/* Its floats. */
+int64_t tile_arranged(WeightKind kind, int lanes, int64_t depth);
 
 /* A block of scores, x[i * stride + j] for i < rows, j < columns, through a step of attention (ScoreStep, not CAUSAL). */
 typedef struct ScoreCall {

@@ -7,17 +7,6 @@
 typedef uint32_t VUAnywhere __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
 typedef float VFAnywhere __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
 
-/* The sum of all lanes. */
-TILE_INLINE float sum_of_lanes(VF x) {
-    TILE_UNROLL
-    for (int step = LANES / 2; step; step /= 2) {
-        VI other;
-        for (int l = 0; l < LANES; l++) other[l] = l ^ step;
-        x += (VF)TILE_SHUFFLE((VU)x, (VU)x, other);
-    }
-    return x[0];
-}
-
 /* Words of a group, of which so many are left: what is behind them is 0. */
 TILE_INLINE VU group_of_words(const char *from, int64_t left) {
     VU part = {0};
@@ -26,57 +15,63 @@ TILE_INLINE VU group_of_words(const char *from, int64_t left) {
     return part;
 }
 
-/* Columns [first, first + n). */
-TILE_INLINE void dots_of_blocks(const BlockDots *call, int first, const int m, const int n, const WeightKind kind) {
+/* The group of words from w on, of columns [first, first + n). */
+TILE_INLINE void add_group(const BlockDots *call, int first, int64_t w, VF acc[NARROW_TILE_ROWS][BLOCK_DOT_COLUMNS],
+                           const int m, const int n, const bool whole, const WeightKind kind) {
     const int word = weight_word(kind);
     const int shift = __builtin_ctzll((unsigned long long)call->block_words);
-    const bool wide = call->block_words >= LANES; /* a group's words have one scale */
+    VU words[BLOCK_DOT_COLUMNS];
+    VF sums[NARROW_TILE_ROWS][BLOCK_DOT_COLUMNS];
+    const float *x[NARROW_TILE_ROWS];
+    TILE_UNROLL
+    for (int c = 0; c < n; c++) {
+        const char *from = call->weights[first + c] + w * (int64_t)sizeof(uint32_t);
+        words[c] = group_of_words(from, whole ? LANES : call->words - w);
+        __builtin_prefetch(from + call->ahead);
+    }
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        x[i] = call->rows[i] + w * (1 + word);
+        TILE_UNROLL
+        for (int c = 0; c < n; c++) sums[i][c] = *(const VFLoose *)x[i];
+    }
+    TILE_UNROLL
+    for (int k = 0; k < word; k++) TILE_UNROLL
+    for (int c = 0; c < n; c++) {
+        VF value = whole_in_words(words[c], k, kind);
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) sums[i][c] += *(const VFLoose *)(x[i] + (1 + k) * LANES) * value;
+    }
+    TILE_UNROLL
+    for (int c = 0; c < n; c++) {
+        const char *at = call->scales[first + c] + (w >> shift) * (int64_t)sizeof(float);
+        VF scale;
+        if (call->block_words >= LANES) { /* a group's words have one scale */
+            float one;
+            memcpy(&one, at, sizeof one);
+            scale = splat(one);
+        } else {
+            VU several = (VU) * (const VFAnywhere *)(const void *)at;
+            VI lanes;
+            for (int l = 0; l < LANES; l++) lanes[l] = l;
+            scale = (VF)TILE_SHUFFLE(several, several, lanes >> shift);
+        }
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) acc[i][c] += sums[i][c] * scale;
+    }
+}
+
+/* Columns [first, first + n). */
+TILE_INLINE void dots_of_blocks(const BlockDots *call, int first, const int m, const int n, const WeightKind kind) {
     VF acc[NARROW_TILE_ROWS][BLOCK_DOT_COLUMNS];
-    VI lanes;
-    for (int l = 0; l < LANES; l++) lanes[l] = l;
-    lanes >>= wide ? 31 : shift;
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
         for (int c = 0; c < n; c++) acc[i][c] = (VF){0};
     }
-    for (int64_t w = 0; w < call->words; w += LANES) {
-        VU words[BLOCK_DOT_COLUMNS];
-        VF sums[NARROW_TILE_ROWS][BLOCK_DOT_COLUMNS];
-        TILE_UNROLL
-        for (int c = 0; c < n; c++) {
-            const char *from = call->weights[first + c] + w * (int64_t)sizeof(uint32_t);
-            words[c] = group_of_words(from, call->words - w);
-            __builtin_prefetch(from + call->ahead);
-        }
-        TILE_UNROLL
-        for (int k = 0; k < word; k++) {
-            VF x[NARROW_TILE_ROWS];
-            TILE_UNROLL
-            for (int i = 0; i < m; i++) x[i] = *(const VFLoose *)(call->rows[i] + w * word + k * LANES);
-            TILE_UNROLL
-            for (int c = 0; c < n; c++) {
-                VF value = from_words(words[c], k, kind);
-                TILE_UNROLL
-                for (int i = 0; i < m; i++) sums[i][c] = k ? sums[i][c] + x[i] * value : x[i] * value;
-            }
-        }
-        TILE_UNROLL
-        for (int c = 0; c < n; c++) {
-            const char *at = call->scales[first + c] + (w >> shift) * (int64_t)sizeof(float);
-            VF scale;
-            if (wide) {
-                float one;
-                memcpy(&one, at, sizeof one);
-                scale = splat(one);
-            } else {
-                VU several = (VU) * (const VFAnywhere *)(const void *)at;
-                scale = (VF)TILE_SHUFFLE(several, several, lanes);
-            }
-            TILE_UNROLL
-            for (int i = 0; i < m; i++) acc[i][c] += sums[i][c] * scale;
-        }
-    }
+    int64_t w = 0;
+    for (; w + LANES <= call->words; w += LANES) add_group(call, first, w, acc, m, n, true, kind);
+    if (w < call->words) add_group(call, first, w, acc, m, n, false, kind);
     for (int64_t b = 0; call->zeros && b < call->blocks; b += LANES) {
         TILE_UNROLL
         for (int c = 0; c < n; c++) {
@@ -89,7 +84,7 @@ TILE_INLINE void dots_of_blocks(const BlockDots *call, int first, const int m, c
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int c = 0; c < n; c++) call->results[i][first + c] = sum_of_lanes(acc[i][c]);
+        for (int c = 0; c < n; c++) call->results[i][first + c] = sum_of_lanes(acc[i][c])[0];
     }
 }
 

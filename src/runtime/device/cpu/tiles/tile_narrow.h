@@ -81,76 +81,134 @@ TILE_INLINE void add_halves(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX
     }
 }
 
-/* In all lanes: the sum of x[0, count). */
-TILE_INLINE VF sum_of_depths(const float *x, int64_t count) {
-    VF sum = {0};
-    int64_t k = 0;
-    for (; k + LANES <= count; k += LANES) sum += *(const VFLoose *)(x + k);
-    if (k < count) sum += f32_load_part(x + k, (int)(count - k));
+/* x and, in each lane, that of x which is `step` lanes away. */
+TILE_INLINE VF add_away(VF x, const int step) {
+    VI other;
     TILE_UNROLL
-    for (int step = LANES / 2; step; step /= 2) {
-        VI other;
-        for (int l = 0; l < LANES; l++) other[l] = l ^ step;
-        sum += (VF)TILE_SHUFFLE((VU)sum, (VU)sum, other);
-    }
-    return sum;
+    for (int l = 0; l < LANES; l++) other[l] = l ^ step;
+    return x + (VF)TILE_SHUFFLE((VU)x, (VU)x, other);
 }
 
-/* Depths [k, end) of a block, whose numbers begin at `at`. Returns where they end. */
-TILE_INLINE const char *add_block(const char *at, int64_t width, VF sums[TILE_MAX_ROWS][TILE_MAX_VECTORS],
-                                  const float *const *x, int64_t k, int64_t end, const int m, const int nv,
-                                  const WeightKind kind) {
-    VF w[TILE_MAX_VECTORS];
-    const int word = weight_word(kind);
-    for (; k < end; k += word, at += width * (int64_t)sizeof(uint32_t)) {
-        VU words[TILE_MAX_VECTORS];
+/* In all lanes: the sum of all. */
+TILE_INLINE VF sum_of_lanes(VF x) {
+    if (LANES > 8) x = add_away(x, 8);
+    if (LANES > 4) x = add_away(x, 4);
+    return add_away(add_away(x, 2), 1);
+}
+
+/* The weights of depth `index` of words, times weight_up and more by weight_excess. */
+TILE_INLINE VF whole_in_words(VU words, int index, const WeightKind kind) {
+    if (kind == WEIGHT_INT8) return from_words(words, index, kind);
+    const int bits = 32 / weight_word(kind), place = index % 4;
+    const uint32_t most = (1u << bits) - 1;
+    return __builtin_convertvector((VI)(words >> (uint32_t)(bits * (index - place)) & most << (bits * place)), VF);
+}
+
+/* Elements of a row by weight_up. */
+TILE_INLINE VF down_in_words(VF x, const WeightKind kind) {
+    VF by;
+    for (int l = 0; l < LANES; l++) by[l] = 1 / weight_up(kind, l);
+    return x * by;
+}
+
+enum { MOST_STEP = 16, MOST_CHAINS = 2 };
+
+/* Elements [k, k + step) of a row, 0 from `end` on, as whole_in_words's weights need them. Adds the elements themselves to `all`. */
+TILE_INLINE void part_of_row(const float *x, int64_t k, int64_t end, const int step, VF *all, float part[MOST_STEP],
+                             const bool whole, const WeightKind kind) {
+    TILE_UNROLL
+    for (int l = 0; l < step; l += LANES) {
+        VF some = {0};
+        if (whole || k + l + LANES <= end)
+            some = *(const VFLoose *)(x + k + l);
+        else if (k + l < end)
+            some = (VF)f32_load_part(x + k + l, (int)(end - k - l));
+        *all += some;
+        *(VFLoose *)(part + l) = down_in_words(some, kind);
+    }
+}
+
+/* A word's depths, of which part[i] holds the rows' elements. */
+TILE_INLINE void add_depths(const char *at, float part[][MOST_STEP], int first,
+                            VF sums[][TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const int chains,
+                            const WeightKind kind) {
+    VU words[TILE_MAX_VECTORS];
+    TILE_UNROLL
+    for (int j = 0; j < nv; j++) {
+        words[j] = *(const VULoose *)(const void *)(at + j * VECTOR_BYTES);
+        __builtin_prefetch(at + j * VECTOR_BYTES + NARROW_AHEAD);
+    }
+    TILE_UNROLL
+    for (int d = 0; d < weight_word(kind); d++) {
+        VF weights[TILE_MAX_VECTORS];
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) {
-            words[j] = *(const VULoose *)(const void *)(at + j * VECTOR_BYTES);
-            __builtin_prefetch(at + j * VECTOR_BYTES + NARROW_AHEAD);
-        }
-        if (end - k >= word) {
-            TILE_UNROLL
-            for (int i = 0; i < word; i++) {
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++) w[j] = from_words(words[j], i, kind);
-                add_products(sums, x, k + i, w, m, nv);
-            }
-        } else {
-            for (int i = 0; i < end - k; i++) {
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++) w[j] = from_words(words[j], i, kind);
-                add_products(sums, x, k + i, w, m, nv);
-            }
-        }
-    }
-    return at;
-}
-
-/* A block's sums are of its whole numbers; zero points are taken off them with the sums of the rows' own elements. */
-TILE_INLINE void add_blocks(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
-                            const int m, const int nv, const WeightKind kind) {
-    const char *at = call->weight;
-    const int64_t width = call->weight_stride, depths = call->form->block, row = width * (int64_t)sizeof(float);
-    const bool zeros = call->form->zeros;
-    for (int64_t k = 0; k < call->depth; k += depths) {
-        int64_t end = call->depth - k < depths ? call->depth : k + depths;
-        const char *scales = at;
-        VF sums[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-        f32_clear(sums, m, nv);
-        at = add_block(at + row * (1 + zeros), width, sums, x, k, end, m, nv, kind);
+        for (int j = 0; j < nv; j++) weights[j] = whole_in_words(words[j], d, kind);
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            if (zeros) {
-                VF all = sum_of_depths(x[i] + k, end - k);
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++)
-                    sums[i][j] -= all * *(const VFLoose *)(const void *)(scales + row + j * VECTOR_BYTES);
-            }
+            VF value = splat(part[i][first + d]);
             TILE_UNROLL
-            for (int j = 0; j < nv; j++)
-                acc[i][j] += sums[i][j] * *(const VFLoose *)(const void *)(scales + j * VECTOR_BYTES);
+            for (int j = 0; j < nv; j++) sums[d % chains][i][j] += value * weights[j];
         }
+    }
+}
+
+/* Depths [k, end), of one block, at `at`: all of it, where it has whole steps, or its last part. A block's sums are of its numbers as they
+ * stand in their words; what stands for 0, and zero points, are taken off them with the sums of the rows' own elements. So many sums of a
+ * result run side by side that they hide the latency of a product. */
+TILE_INLINE void add_block(const TileCall *call, const char *at, int64_t k, int64_t end,
+                           VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x, const int m, const int nv,
+                           const bool whole, const WeightKind kind) {
+    const int word = weight_word(kind), step = word > LANES ? word : LANES;
+    const int chains = m * nv >= 4 ? 1 : MOST_CHAINS;
+    const int64_t row = call->weight_stride * (int64_t)sizeof(float);
+    const bool zeros = call->form->zeros;
+    const char *scales = at;
+    VF sums[MOST_CHAINS][TILE_MAX_ROWS][TILE_MAX_VECTORS], all[NARROW_TILE_ROWS];
+    TILE_UNROLL
+    for (int chain = 0; chain < chains; chain++) f32_clear(sums[chain], m, nv);
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) all[i] = (VF){0};
+    at += row * (1 + zeros);
+    TILE_NO_UNROLL
+    for (; k < end; k += step) {
+        float part[NARROW_TILE_ROWS][MOST_STEP];
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) part_of_row(x[i], k, end, step, &all[i], part[i], whole, kind);
+        __asm__("" : "+m"(part)); /* each is spread from there, not permuted */
+        TILE_UNROLL
+        for (int w = 0; w < step; w += word)
+            if (whole || k + w < end) {
+                add_depths(at, part, w, sums, m, nv, chains, kind);
+                at += row;
+            }
+    }
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        all[i] = sum_of_lanes(all[i]);
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            VF zero = splat(weight_excess(kind)), sum = sums[0][i][j];
+            if (chains > 1) sum += sums[1][i][j];
+            if (zeros) zero += *(const VFLoose *)(const void *)(scales + row + j * VECTOR_BYTES);
+            if (zeros || weight_excess(kind) > 0) sum -= all[i] * zero;
+            acc[i][j] += sum * *(const VFLoose *)(const void *)(scales + j * VECTOR_BYTES);
+        }
+    }
+}
+
+TILE_INLINE void add_blocks(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
+                            const int m, const int nv, const WeightKind kind) {
+    const int64_t depths = call->form->block;
+    const int64_t bytes =
+        call->weight_stride * (1 + call->form->zeros + depths / weight_word(kind)) * (int64_t)sizeof(float);
+    const char *at = call->weight;
+    int64_t k = 0;
+    if (depths % MOST_STEP == 0)
+        for (; k + depths <= call->depth; k += depths, at += bytes)
+            add_block(call, at, k, k + depths, acc, x, m, nv, true, kind);
+    for (int64_t end; k < call->depth; k = end, at += bytes) {
+        end = call->depth - k < depths ? call->depth : k + depths;
+        add_block(call, at, k, end, acc, x, m, nv, false, kind);
     }
 }
 
