@@ -674,7 +674,7 @@ static void check_bits(bool rounds) {
         AnchorCase c = bits_case(m, r + 1, false);
         if (rounds) node_set_int(c.node, ROWS_INT8, 1);
         Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, how);
-        expect_unpacked(&c, m->rows, rounds && m->rows > 8, got);
+        expect_unpacked(&c, m->rows, rounds, got);
         for (int threads = 2; threads <= 3; threads++) {
             Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, how);
             cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu on %d threads", r, threads);
@@ -726,7 +726,7 @@ Test(weights, few_bits_may_come_with_the_run) {
     }
 }
 
-/* Rows of more than eight. */
+
 Test(weights, rows_are_rounded_where_they_may_be) { check_bits(true); }
 
 /* ---- sizes ---- */

@@ -95,11 +95,15 @@ static const char *take_weight(const Slice *slice, TileCall *call, int64_t first
         return (const char *)call->weight + (size_t)count * row_bytes;
     }
     const WeightForm *form = &p->weight->form;
-    const char *at = slice->narrow + narrow_column_bytes(form, first) * (size_t)width;
+    const char *at = first ? slice->narrow + narrow_column_bytes(form, first) * (size_t)width : slice->narrow;
+    *out_bytes = 0;
+    if (in_registers) { /* such tiles ask for what they need themselves */
+        call->weight = at;
+        return NULL;
+    }
     const char *next = slice->narrow + narrow_column_bytes(form, first + count) * (size_t)width;
-    WidenCall widening = {form, slice->narrow, width, first, first + count, slice->wide};
-    if (!in_registers) tile_isa()->widen(&widening);
-    call->weight = in_registers ? at : (const char *)slice->wide;
+    tile_isa()->widen(&(WidenCall){form, slice->narrow, width, first, first + count, slice->wide});
+    call->weight = slice->wide;
     *out_bytes = next - at;
     return next;
 }
@@ -125,8 +129,8 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
     const TileFunction *loops =
         blocks ? blocks->products[w->form.kind] : tile_isa()->narrow[w->form.kind][slice->panel.vectors];
     const int highest = blocks ? blocks->rows : NARROW_TILE_ROWS;
-    for (int tiles = (count + highest - 1) / highest, m; tiles > 0; tiles--, count -= m) {
-        m = (count + tiles - 1) / tiles;
+    for (int tiles = count <= highest ? 1 : (count + highest - 1) / highest, m; tiles > 0; tiles--, count -= m) {
+        m = tiles == 1 ? count : (count + tiles - 1) / tiles;
         loops[m](call);
         call->rows += m;
         call->results += m;
@@ -147,7 +151,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
     int64_t block_depth = slice->joint ? slice->joint : least(depth, BLOCK_DEPTH);
-    int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    int64_t block_taps = end - t <= 1 || block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.depth_gap = merge ? p->depth_gap : 0;
     call.column = slice->panel.group * w->columns + slice->panel.first;
@@ -515,6 +519,14 @@ static void widen_chunks(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
+/* What *index, a number of more than one digit, has as the last, of `digits`; *index is without it then. */
+static int64_t take_rest(int64_t *index, int64_t digits) {
+    if (digits == 1) return 0;
+    int64_t rest = *index % digits;
+    *index /= digits;
+    return rest;
+}
+
 static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const ProductLoop *loop = context;
     SliceMemory memory = memory_of(loop, worker);
@@ -524,8 +536,8 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         const Product *p = joined->product;
         const Grid *grid = &loop->grids[at];
         /* panel ranges outermost, so that a thread's consecutive slices read the same weights */
-        int64_t part = index % grid->parts, chunk = index / grid->parts % grid->chunks,
-                range = index / grid->parts / grid->chunks, panels = weight_panels(p->weight);
+        int64_t part = take_rest(&index, grid->parts), chunk = take_rest(&index, grid->chunks), range = index,
+                panels = weight_panels(p->weight);
         int64_t rows = chunk_rows(p, grid), first = chunk * rows;
         if (first >= p->rows) continue;
         memory.block.capacity = rows;

@@ -152,7 +152,8 @@ void panel_pack(const Weight *w, const WeightSource *s, const Panel *panel, void
 
 Panel weight_panel(const Weight *w, int64_t index) {
     int64_t most = panel_width(w->set), lanes = w->set->lanes, a_group = (w->columns + most - 1) / most;
-    Panel p = {.group = index / a_group, .first = index % a_group * most};
+    Panel p = {.group = w->groups == 1 ? 0 : index / a_group};
+    p.first = (index - p.group * a_group) * most;
     int64_t left = w->columns - p.first;
     p.columns = (int)(left < most ? left : most);
     p.vectors = (int)((p.columns + lanes - 1) / lanes);

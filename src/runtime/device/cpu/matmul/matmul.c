@@ -316,8 +316,6 @@ static void permute_result(AnchorRun *run, const MatmulShape *dense, const void 
 
 /* ---- rows of i8 ---- */
 
-enum { ROUNDED_MOST_FEW = 8 }; /* so few rows wait for the weight, which is read as fast without */
-
 typedef struct Rounding {
     const MatmulShape *shape;
     const WeightForm *form;
@@ -333,11 +331,6 @@ static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++)
         rounded_row(r->form, r->a + matmul_batch_offset(s, s->a_batch, i / s->rows) + i % s->rows * s->a_row, s->depth,
                     r->to + i * r->row_bytes);
-}
-
-/* Where a device may, and rows are so many that the weight is not what they wait for. */
-static bool rounds_rows(const Matmul *m, const MatmulShape *s) {
-    return m->rounds && m->weight_count == 1 && s->rows * s->batches > ROUNDED_MOST_FEW;
 }
 
 /* The rows' distances become those of what they are rounded to, in elements of 4 bytes. */
@@ -468,7 +461,7 @@ static Status matmul_run(AnchorRun *run) {
     TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
     const bool lying = is_of_run(anchor) && dots_take_blocks(&s, &blocks);
     bool dots = !m->weights && anchor->type == DT_F32 && !anchor->quads && dots_take(&s);
-    bool rounded = rounds_rows(m, &s),
+    bool rounded = m->rounds && m->weight_count == 1,
          halves = !rounded && !lying && anchor->dtype == DT_F16 && (s.a_depth == 1 || s.depth <= 1);
     if (anchor->quads || halves) a = ta->data, b = m->weights ? NULL : tb->data;
     if (anchor->quads) {

@@ -35,10 +35,26 @@ VECTORISED static int32_t round_some(const float *x, int64_t count, float up, fl
     return sum;
 }
 
+/* Eight bytes a word: those at even places, then those at odd ones. Neighbouring bytes change places, and then pairs of them (Hacker's
+ * Delight, 7-2). */
+VECTORISED static void to_two_quads(const int8_t *from, int64_t count, int8_t *to) {
+    for (int64_t k = 0; k < count; k += 8) {
+        uint64_t x, differ;
+        memcpy(&x, from + k, sizeof x);
+        differ = (x ^ x >> 8) & 0x0000ff000000ff00;
+        x ^= differ ^ differ << 8;
+        differ = (x ^ x >> 16) & 0x00000000ffff0000;
+        x ^= differ ^ differ << 16;
+        memcpy(to + k, &x, sizeof x);
+    }
+}
+
 /* A block's bytes in the order of the weight's words, of `word` depths. */
 static void to_quads(const int8_t *from, int64_t count, int word, int8_t *to) {
     const int quads = word / 4;
-    for (int64_t k = 0; k < count; k += word)
+    if (quads == 1) memcpy(to, from, (size_t)count);
+    if (quads == 2) to_two_quads(from, count, to);
+    for (int64_t k = 0; quads > 2 && k < count; k += word)
         for (int q = 0; q < quads; q++)
             for (int b = 0; b < 4; b++) to[k + 4 * q + b] = from[k + b * quads + q];
 }

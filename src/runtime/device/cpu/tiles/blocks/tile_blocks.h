@@ -33,7 +33,8 @@ enum { LANES = VECTOR_BYTES / 4 };
 #else
 #define BLOCK_VECTORS 2
 #endif
-enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4 };
+/* BLOCK_AHEAD: bytes behind the weight that one row meets, from where more is asked for meanwhile: it is done with them before they come. */
+enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4, BLOCK_AHEAD = 2048, LINE_BYTES = 64 };
 /* Without an instruction for them products are long enough for a loop over words. */
 #if BLOCK_DOT == BLOCK_PLAIN
 #define BLOCK_UNROLL TILE_NO_UNROLL
@@ -104,6 +105,7 @@ TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
         word[j] = *(const VULoose *)(const void *)(words + j * VECTOR_BYTES);
+        if (m == 1 && j * VECTOR_BYTES % LINE_BYTES == 0) __builtin_prefetch(words + j * VECTOR_BYTES + BLOCK_AHEAD);
         TILE_HOLD(word[j]); /* else it is loaded once for each of its quads */
     }
     TILE_UNROLL
