@@ -726,7 +726,6 @@ Test(weights, few_bits_may_come_with_the_run) {
     }
 }
 
-
 Test(weights, rows_are_rounded_where_they_may_be) { check_bits(true); }
 
 /* ---- sizes ---- */
