@@ -7,7 +7,7 @@
 #include "runtime/device/cpu/product.h"
 #include "runtime/device/cpu/matmul/rounded.h"
 
-enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * (8 + 2 * BLOCK) };
+enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * ROW_DIGITS * (8 + 2 * BLOCK) };
 
 static uint64_t draw(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -89,10 +89,58 @@ Test(rounded, what_is_not_finite_makes_its_block_nan) {
     cr_expect(head.scale == 0 && head.start == 0 && byte_at(form.kind, bytes, 1) == 0);
 }
 
+static double element_of(const WeightForm *form, const char *blocks, int64_t k) {
+    double sum = 0;
+    for (int d = 0; d < ROW_DIGITS; d++) {
+        const char *block = blocks + (k / form->block * ROW_DIGITS + d) * rounded_block_bytes(form->block, false);
+        RoundedHead head;
+        memcpy(&head, block, sizeof head);
+        sum += (double)number_at(form->kind, false, block, k % form->block) * (double)head.scale;
+    }
+    return sum;
+}
+
+Test(rounded, digits_add_up_to_the_row) {
+    static const WeightKind kinds[] = {WEIGHT_INT4, WEIGHT_INT2};
+    enum { LENGTH = 5 * 32 - 3 };
+    uint64_t state = 3;
+    for (int t = 0; t < 2; t++) {
+        WeightForm form = {kinds[t], 32, false};
+        static const float sizes[] = {1, 0x1p-149f * 300, 0x1p127f, 0, 0x1.fffffep-61f};
+        float row[LENGTH];
+        char bytes[5 * ROW_DIGITS * 40];
+        for (int k = 0; k < LENGTH; k++)
+            row[k] = ((float)draw(&state) * 0x1p-30f - 1) * sizes[k / 32] * (k % 32 ? 1 : 0.99f);
+        cr_assert_leq(rounded_row_bytes(&form, LENGTH) * ROW_DIGITS, (int64_t)sizeof bytes);
+        digits_row(&form, row, LENGTH, bytes);
+        for (int b = 0; b < 5; b++) {
+            double most = 0;
+            for (int k = 32 * b; k < 32 * b + 32 && k < LENGTH; k++) most = fmax(most, fabs((double)row[k]));
+            for (int k = 32 * b; k < 32 * b + 32; k++) {
+                double found = element_of(&form, bytes, k), x = k < LENGTH ? (double)row[k] : 0;
+                cr_expect_leq(fabs(found - x), most * 0x1p-22 + 0x1p-150, "block %d, depth %d: %.9g, not %.9g", b, k,
+                              found, x);
+            }
+            for (int d = 0; d < ROW_DIGITS; d++) {
+                const char *block = bytes + (b * ROW_DIGITS + d) * 40;
+                RoundedHead head;
+                int sum = 0;
+                memcpy(&head, block, sizeof head);
+                for (int k = 0; k < 32; k++) sum += number_at(form.kind, false, block, k);
+                cr_expect_eq(head.start, -sum * weight_zero(form.kind));
+            }
+        }
+        row[40] = t ? INFINITY : NAN;
+        digits_row(&form, row, LENGTH, bytes);
+        cr_expect(isfinite(element_of(&form, bytes, 3)) && isnan(element_of(&form, bytes, 41)) &&
+                  isfinite(element_of(&form, bytes, 64)));
+    }
+}
+
 /* Scales are powers of two, so that all is exact, whatever order it is done in. extreme: all factors are the largest that there are,
- * whose sums a set may not saturate. */
-static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, bool extreme, int rows,
-                       int columns, int64_t depth, uint64_t *state) {
+ * whose sums a set may not saturate. digits: one row of digits. */
+static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, bool extreme, bool digits,
+                       int rows, int columns, int64_t depth, uint64_t *state) {
     const WeightForm form = {kind, BLOCK, zeros};
     const int word = weight_word(kind), middle = 1 << (32 / word - 1);
     static char x[ROWS][ROOM];
@@ -101,15 +149,18 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
     const void *from[ROWS];
     void *to[ROWS];
     const bool words = in_words(set, kind);
+    const int each = digits ? ROW_DIGITS : 1, bytes = 8 + BLOCK * (1 + words);
     int64_t blocks = (depth + BLOCK - 1) / BLOCK;
     for (int i = 0; i < rows; i++) {
         memset(x[i], 0, ROOM);
         from[i] = x[i], to[i] = results[i];
-        for (int64_t b = 0; b < blocks; b++) {
-            char *block = x[i] + b * (8 + BLOCK * (1 + words));
+        for (int64_t b = 0; b < blocks * each; b++) {
+            char *block = x[i] + b * bytes;
             RoundedHead head = {ldexpf(1, (int)(draw(state) % 3)), 0};
-            for (int64_t k = 0; k < BLOCK && b * BLOCK + k < depth; k++) {
-                int16_t byte = extreme ? 127 : (int16_t)((int)(draw(state) % 255) - 127);
+            for (int64_t k = 0; k < BLOCK && b / each * BLOCK + k < depth; k++) {
+                int16_t byte = extreme  ? (int16_t)(digits ? -128 : 127)
+                               : digits ? (int16_t)((int)(draw(state) % 256) - 128)
+                                        : (int16_t)((int)(draw(state) % 255) - 127);
                 memcpy(block + place_of(kind, words, k), &byte, 1 + words); /* the lower byte first */
                 head.start -= byte * middle;
             }
@@ -142,13 +193,14 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
                      .form = &form,
                      .results = to,
                      .columns = columns};
-    set->products[kind][rows](&call);
+    (digits ? set->digits[kind] : set->products[kind][rows])(&call);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < COLUMNS; j++) {
             double wanted = 0;
-            for (int64_t k = 0; k < depth; k++) {
+            for (int64_t n = 0; n < depth * each; n++) {
                 RoundedHead head;
-                const char *block = x[i] + k / BLOCK * (8 + BLOCK * (1 + words));
+                const int64_t k = n / each;
+                const char *block = x[i] + (k / BLOCK * each + n % each) * bytes;
                 memcpy(&head, block, sizeof head);
                 wanted += (double)number_at(kind, words, block, k % BLOCK) * (double)head.scale *
                           ((double)values[k][j] - (double)points[k / BLOCK][j]) * (double)scales[k / BLOCK][j];
@@ -171,5 +223,22 @@ Test(rounded, all_sets_give_what_the_formula_says) {
             for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
                 for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
                     for (int t = 0; t < 9; t++)
-                        check_tile(sets[s], s, kinds[t % 3], t / 3 == 1, t / 3 == 2, rows, columns, depths[d], &state);
+                        check_tile(sets[s], s, kinds[t % 3], t / 3 == 1, t / 3 == 2, false, rows, columns, depths[d],
+                                   &state);
+}
+
+Test(rounded, all_sets_add_up_the_digits_of_a_row) {
+    static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
+    const TileBlocks *sets[4];
+    uint64_t state = 2;
+    int count = tile_sets_of_blocks(sets), with = 0;
+    for (int s = 0; s < count; s++)
+        for (int t = 0; t < 9; t++) {
+            WeightKind kind = (const WeightKind[]){WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2}[t % 3];
+            with += sets[s]->digits[kind] != NULL;
+            for (int columns = 1; sets[s]->digits[kind] && columns <= COLUMNS; columns += 1 + columns % 5)
+                for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                    check_tile(sets[s], s, kind, t / 3 == 1, t / 3 == 2, true, 1, columns, depths[d], &state);
+        }
+    cr_expect(with > 0 || count == 1); /* plain C has none */
 }

@@ -126,6 +126,10 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         return;
     }
     const TileBlocks *blocks = rounded ? tile_blocks() : NULL;
+    if (slice->product->digits) {
+        blocks->digits[w->form.kind](call);
+        return;
+    }
     const TileFunction *loops =
         blocks ? blocks->products[w->form.kind] : tile_isa()->narrow[w->form.kind][slice->panel.vectors];
     const int highest = blocks ? blocks->rows : NARROW_TILE_ROWS;

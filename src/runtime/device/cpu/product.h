@@ -132,6 +132,7 @@ typedef struct Product {
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
     bool inside;                   /* all rows are interior */
     bool rounded;                  /* rows are of i8 in blocks (RoundedHead), and so is the weight */
+    bool digits;                   /* of `rounded`: the one row is ROW_DIGITS blocks for each (TileBlocks) */
     bool scales;                   /* of pairs: sums are multiplied by `scale` */
     float scale;
     const BoundEpilogue *epilogue;

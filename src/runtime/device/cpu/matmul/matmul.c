@@ -322,6 +322,7 @@ typedef struct Rounding {
     const float *a;
     char *to;
     int64_t row_bytes;
+    void (*round)(const WeightForm *form, const float *row, int64_t depth, void *to);
 } Rounding;
 
 static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
@@ -329,15 +330,26 @@ static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
     const Rounding *r = context;
     const MatmulShape *s = r->shape;
     for (int64_t i = begin; i < end; i++)
-        rounded_row(r->form, r->a + matmul_batch_offset(s, s->a_batch, i / s->rows) + i % s->rows * s->a_row, s->depth,
-                    r->to + i * r->row_bytes);
+        r->round(r->form, r->a + matmul_batch_offset(s, s->a_batch, i / s->rows) + i % s->rows * s->a_row, s->depth,
+                 r->to + i * r->row_bytes);
+}
+
+/* One row by weights of few bits is arithmetic in f32 before it is memory: three products of bytes are half of the instructions. */
+static bool takes_digits(const Matmul *m, const CpuAnchor *anchor, const MatmulShape *s) {
+    return m->weights && m->weight_count == 1 && weight_in_blocks(&anchor->form) &&
+           tile_blocks()->digits[anchor->form.kind] && s->rows * s->batches == 1;
 }
 
 /* The rows' distances become those of what they are rounded to, in elements of 4 bytes. */
-static Status round_factor(AnchorRun *run, MatmulShape *s, const void **a) {
+static Status round_factor(AnchorRun *run, MatmulShape *s, bool digits, const void **a) {
     const WeightForm *form = &run->anchor->form;
     int64_t rows = s->rows * s->batches;
-    Rounding r = {s, form, *a, NULL, rounded_row_bytes(form, s->depth)};
+    Rounding r = {s,
+                  form,
+                  *a,
+                  NULL,
+                  rounded_row_bytes(form, s->depth) * (digits ? ROW_DIGITS : 1),
+                  digits ? digits_row : rounded_row};
     size_t bytes;
     void *to;
     if (__builtin_mul_overflow((size_t)rows, (size_t)r.row_bytes, &bytes)) return status_out_of_memory();
@@ -357,6 +369,7 @@ typedef enum Factors {
     FACTORS_AS_COMPUTED, /* of the type that is computed in, or quads */
     FACTORS_HALVES,      /* of f16 */
     FACTORS_ROUNDED,     /* a is, b is held in few bits */
+    FACTORS_DIGITS,      /* likewise, a is one row of digits */
 } Factors;
 
 /* blocks: of what is held in few bits. */
@@ -392,7 +405,8 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
             .offsets = one_tap,
             .zeros = one_tap,
             .merged = 1,
-            .rounded = factors == FACTORS_ROUNDED,
+            .rounded = factors == FACTORS_ROUNDED || factors == FACTORS_DIGITS,
+            .digits = factors == FACTORS_DIGITS,
             .scales = anchor->quads && m->alpha != 1,
             .scale = m->alpha,
             .epilogue = &run->epilogue};
@@ -461,7 +475,7 @@ static Status matmul_run(AnchorRun *run) {
     TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
     const bool lying = is_of_run(anchor) && dots_take_blocks(&s, &blocks);
     bool dots = !m->weights && anchor->type == DT_F32 && !anchor->quads && dots_take(&s);
-    bool rounded = m->rounds && m->weight_count == 1,
+    bool digits = !m->rounds && takes_digits(m, anchor, &s), rounded = (m->rounds && m->weight_count == 1) || digits,
          halves = !rounded && !lying && anchor->dtype == DT_F16 && (s.a_depth == 1 || s.depth <= 1);
     if (anchor->quads || halves) a = ta->data, b = m->weights ? NULL : tb->data;
     if (anchor->quads) {
@@ -475,16 +489,17 @@ static Status matmul_run(AnchorRun *run) {
     TRY(straighten_result(run, &s, &result));
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
-    if (rounded) TRY(round_factor(run, &s, &a));
+    if (rounded) TRY(round_factor(run, &s, digits, &a));
     if (lying)
         TRY(dots_run_blocks(run, &s, a, &blocks, result, m->alpha));
     else if (dots)
         TRY(dots_run(run, &s, a, b, halves, result, m->alpha));
     else
         TRY(run_products(run, &s, a, b, &blocks,
-                         rounded  ? FACTORS_ROUNDED
-                         : halves ? FACTORS_HALVES
-                                  : FACTORS_AS_COMPUTED,
+                         digits    ? FACTORS_DIGITS
+                         : rounded ? FACTORS_ROUNDED
+                         : halves  ? FACTORS_HALVES
+                                   : FACTORS_AS_COMPUTED,
                          result));
     if (result != run->result) permute_result(run, &s, result);
     return NULL;

@@ -64,6 +64,15 @@ static void to_words(const int8_t *from, int64_t count, int16_t *to) {
         for (int b = 0; b < 4; b++) to[k + b % 2 * 2 + b / 2] = from[k + b];
 }
 
+/* A block's numbers in the order in which the weight's meet them. */
+static void put_block(const WeightForm *form, RoundedHead head, const int8_t *bytes, char *to) {
+    memcpy(to, &head, sizeof head);
+    if (in_words(form))
+        to_words(bytes, form->block, (int16_t *)(void *)(to + sizeof head));
+    else
+        to_quads(bytes, form->block, weight_word(form->kind), (int8_t *)to + sizeof head);
+}
+
 void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *to) {
     const float tiny = 0x1p-60f, large = 0x1p60f; /* quotients by less are not finite */
     const bool words = in_words(form);
@@ -81,10 +90,48 @@ void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *
         else if (most > 0)
             head.start = -weight_zero(form->kind) * round_some(row + k, count, most < tiny ? large : 1,
                                                                127 / (most < tiny ? most * large : most), bytes);
-        memcpy(at, &head, sizeof head);
-        if (words)
-            to_words(bytes, form->block, (int16_t *)(void *)(at + sizeof head));
-        else
-            to_quads(bytes, form->block, weight_word(form->kind), (int8_t *)at + sizeof head);
+        put_block(form, head, bytes, at);
+    }
+}
+
+/* The digits of the nearest whole numbers to x * up * inverse, which are less than 2^22, and each one's sum. */
+VECTORISED static void digits_of_some(const float *x, int64_t count, float up, float inverse, int8_t *low,
+                                      int8_t *middle, int8_t *high, int32_t sums[ROW_DIGITS]) {
+    const float shift = 0x1.8p23f; /* as round_some's */
+    int32_t all[ROW_DIGITS] = {0};
+    for (int64_t i = 0; i < count; i++) {
+        int32_t whole = (int32_t)(x[i] * up * inverse + shift - shift), first = (int8_t)whole;
+        int32_t rest = (whole - first) >> 8, second = (int8_t)rest, third = (rest - second) >> 8;
+        low[i] = (int8_t)first, middle[i] = (int8_t)second, high[i] = (int8_t)third;
+        all[0] += first, all[1] += second, all[2] += third;
+    }
+    memcpy(sums, all, sizeof all);
+}
+
+void digits_row(const WeightForm *form, const float *row, int64_t depth, void *to) {
+    enum { DIGITS_BITS = 22, TINY = -100, LEAST = -149 + DIGITS_BITS }; /* the least scale is the least f32 */
+    const int64_t bytes = rounded_block_bytes(form->block, in_words(form));
+    int8_t digits[ROW_DIGITS][MOST_BLOCK];
+    char *at = to;
+    for (int64_t k = 0; k < depth; k += form->block) {
+        int64_t count = depth - k < form->block ? depth - k : form->block;
+        uint32_t bits = largest_bits(row + k, count);
+        int32_t sums[ROW_DIGITS] = {0};
+        int above = 0; /* all are less than 2^above */
+        float most;
+        memcpy(&most, &bits, sizeof most);
+        const bool finite = isfinite(most);
+        for (int d = 0; d < ROW_DIGITS; d++) memset(digits[d], 0, (size_t)form->block);
+        if (finite && most > 0) {
+            frexpf(most, &above);
+            if (above < LEAST) above = LEAST;
+            const int up = above < TINY ? -TINY : 0; /* 2^(DIGITS_BITS - above) alone is not finite */
+            digits_of_some(row + k, count, ldexpf(1, up), ldexpf(1, DIGITS_BITS - above - up), digits[0], digits[1],
+                           digits[2], sums);
+        }
+        for (int d = 0; d < ROW_DIGITS; d++, at += bytes) {
+            float scale = !finite ? NAN : most > 0 ? ldexpf(1, above - DIGITS_BITS + 8 * d) : 0;
+            put_block(form, (RoundedHead){scale, -weight_zero(form->kind) * sums[d]}, digits[d], at);
+        }
     }
 }

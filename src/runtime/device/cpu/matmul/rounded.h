@@ -10,5 +10,8 @@ int64_t rounded_row_bytes(const WeightForm *form, int64_t depth);
 /* row [depth], for a weight of that form and this machine's tile_blocks(), INT8, INT4 or INT2: a block's scale is its largest magnitude / 127, an element the whole number nearest to
  * its quotient by that, ties to even. A block with what is not finite becomes NaN throughout. */
 void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *to);
+/* As near as f32 adds up: each block is ROW_DIGITS such blocks, the lowest first, whose elements are the digits to the base 256, from -128 on,
+ * of whole numbers of up to 2^22; a digit's scale is a power of two. Takes ROW_DIGITS times rounded_row_bytes. */
+void digits_row(const WeightForm *form, const float *row, int64_t depth, void *to);
 
 #endif

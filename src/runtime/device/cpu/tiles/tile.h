@@ -112,7 +112,7 @@ typedef struct RoundedHead {
 } RoundedHead;
 
 /* ROUNDED_STEP: depths after which sums of narrower numbers are widened. */
-enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8 };
+enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8, ROW_DIGITS = 3 };
 
 /* words: as TileBlocks has them. */
 static inline int64_t rounded_block_bytes(int64_t block, bool words) {
@@ -126,6 +126,7 @@ typedef struct TileBlocks {
     /* By INT8 rows are words of 16 bits, two in the place of each quad: its first and third byte, then its second and fourth. */
     bool words;
     TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
+    TileFunction digits[WEIGHT_KINDS]; /* one row of ROW_DIGITS blocks for each; of INT4 and INT2; NULL: none */
 } TileBlocks;
 
 /* A row of a depthwise kernel and the line of the input that it meets. */

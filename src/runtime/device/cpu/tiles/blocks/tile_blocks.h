@@ -33,7 +33,7 @@ enum { LANES = VECTOR_BYTES / 4 };
 #else
 #define BLOCK_VECTORS 2
 #endif
-/* BLOCK_AHEAD: bytes behind the weight that one row meets, from where more is asked for meanwhile: it is done with them before they come. */
+/* BLOCK_AHEAD: bytes behind the weight that few rows meet, from where more is asked for meanwhile: they are done with it before it comes. */
 enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4, BLOCK_AHEAD = 2048, LINE_BYTES = 64 };
 /* Without an instruction for them products are long enough for a loop over words. */
 #if BLOCK_DOT == BLOCK_PLAIN
@@ -43,7 +43,7 @@ enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4, BLOCK_AHEAD = 2048, LINE_BYTES = 64
 #endif
 
 _Static_assert((int)BLOCK_ROWS <= (int)TILE_BLOCK_ROWS, "all heights have a place in the table");
-_Static_assert(ROUNDED_STEP / 2 * 15 * 127 <= INT16_MAX, "a lane of 16 bits adds up half of a step's products");
+_Static_assert(ROUNDED_STEP / 2 * 15 * 128 <= INT16_MAX, "a lane of 16 bits adds up half of a step's products");
 _Static_assert(MOST_BLOCK * 255 * 127 <= INT32_MAX && MOST_BLOCK * 128 * 127 <= 1 << 24,
                "the sum of a block's bytes is exact, and in f32 what it is without that of zeros");
 
@@ -105,7 +105,7 @@ TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
         word[j] = *(const VULoose *)(const void *)(words + j * VECTOR_BYTES);
-        if (m == 1 && j * VECTOR_BYTES % LINE_BYTES == 0) __builtin_prefetch(words + j * VECTOR_BYTES + BLOCK_AHEAD);
+        if (m <= ROW_DIGITS && j * VECTOR_BYTES % LINE_BYTES == 0) __builtin_prefetch(words + j * VECTOR_BYTES + BLOCK_AHEAD);
         TILE_HOLD(word[j]); /* else it is loaded once for each of its quads */
     }
     TILE_UNROLL
@@ -151,9 +151,9 @@ TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TIL
     return weight;
 }
 
-/* Vectors of columns. steps: all blocks are one whole step. */
+/* Vectors of columns. steps: all blocks are one whole step. digits: the rows are those of one, block by block in turn. */
 TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *const *rows, const int m, const int nv,
-                                const WeightKind kind, const bool steps) {
+                                const WeightKind kind, const bool steps, const bool digits) {
     const int64_t row = call->weight_stride * (int64_t)sizeof(float), block = steps ? ROUNDED_STEP : call->form->block;
     const int word = weight_word(kind), last = call->columns - first - (nv - 1) * LANES;
     const float zero = (float)weight_zero(kind);
@@ -195,36 +195,44 @@ TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *con
                 }
                 acc[i][j] += sum * (scales[j] * scale);
             }
-            x[i] += rounded_block_bytes(block, blocks_in_words(kind));
+            x[i] += rounded_block_bytes(block, blocks_in_words(kind)) * (digits ? m : 1);
         }
     }
-    f32_finish(call, call->results, call->column + first, acc, m, nv, last < LANES ? last : LANES);
+    TILE_UNROLL
+    for (int i = 1; digits && i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) acc[0][j] += acc[i][j];
+    }
+    f32_finish(call, call->results, call->column + first, acc, digits ? 1 : m, nv, last < LANES ? last : LANES);
 }
 
-TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightKind kind) {
+TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightKind kind, const bool digits) {
     const char *x[TILE_BLOCK_ROWS];
-    const int64_t block = call->form->block,
-                  from = call->offset / block * rounded_block_bytes(block, blocks_in_words(kind));
+    const int64_t block = call->form->block, bytes = rounded_block_bytes(block, blocks_in_words(kind)),
+                  from = call->offset / block * bytes * (digits ? m : 1);
     const bool steps = block == ROUNDED_STEP && call->depth % ROUNDED_STEP == 0;
     int first = 0;
     TILE_UNROLL
-    for (int i = 0; i < m; i++) x[i] = (const char *)call->rows[i] + from;
+    for (int i = 0; i < m; i++)
+        x[i] = digits ? (const char *)call->rows[0] + from + i * bytes : (const char *)call->rows[i] + from;
 #if BLOCK_VECTORS == 2
     for (; first + LANES < call->columns; first += 2 * LANES)
         if (steps)
-            blocks_columns(call, first, x, m, 2, kind, true);
+            blocks_columns(call, first, x, m, 2, kind, true, digits);
         else
-            blocks_columns(call, first, x, m, 2, kind, false);
+            blocks_columns(call, first, x, m, 2, kind, false, digits);
 #endif
     for (; first < call->columns; first += LANES)
         if (steps)
-            blocks_columns(call, first, x, m, 1, kind, true);
+            blocks_columns(call, first, x, m, 1, kind, true, digits);
         else
-            blocks_columns(call, first, x, m, 1, kind, false);
+            blocks_columns(call, first, x, m, 1, kind, false, digits);
 }
 
 #define BLOCKS_ONE(word, kind, m)                                                                                      \
-    static void blocks_##word##_##m(const TileCall *call) { blocks_product(call, m, kind); }
+    static void blocks_##word##_##m(const TileCall *call) { blocks_product(call, m, kind, false); }
+#define BLOCKS_DIGITS(word, kind)                                                                                      \
+    static void blocks_##word##_digits(const TileCall *call) { blocks_product(call, ROW_DIGITS, kind, true); }
 #define BLOCKS_FOUR(word, kind, a, b, c, d)                                                                            \
     BLOCKS_ONE(word, kind, a) BLOCKS_ONE(word, kind, b) BLOCKS_ONE(word, kind, c) BLOCKS_ONE(word, kind, d)
 #define BLOCKS_NAMES(word) NULL, blocks_##word##_1, blocks_##word##_2, blocks_##word##_3, blocks_##word##_4
@@ -243,9 +251,18 @@ BLOCKS_FOUR(int2, WEIGHT_INT2, 5, 6, 7, 8)
     { BLOCKS_NAMES(word) }
 #endif
 
+#if BLOCK_DOT != BLOCK_PLAIN
+BLOCKS_DIGITS(int4, WEIGHT_INT4)
+BLOCKS_DIGITS(int2, WEIGHT_INT2)
+#endif
+
 const TileBlocks TILE_JOIN(tile_blocks, ISA) = {
     .rows = BLOCK_ROWS,
     .words = BLOCK_DOT == BLOCK_PAIRS,
-    .products = {[WEIGHT_INT8] = BLOCKS_ALL(int8), [WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)}};
+    .products = {[WEIGHT_INT8] = BLOCKS_ALL(int8), [WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)},
+#if BLOCK_DOT != BLOCK_PLAIN
+    .digits = {[WEIGHT_INT4] = blocks_int4_digits, [WEIGHT_INT2] = blocks_int2_digits},
+#endif
+};
 
 VECTOR_END
