@@ -105,7 +105,8 @@ TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
         word[j] = *(const VULoose *)(const void *)(words + j * VECTOR_BYTES);
-        if (m <= ROW_DIGITS && j * VECTOR_BYTES % LINE_BYTES == 0) __builtin_prefetch(words + j * VECTOR_BYTES + BLOCK_AHEAD);
+        if (m <= ROW_DIGITS && j * VECTOR_BYTES % LINE_BYTES == 0)
+            __builtin_prefetch(words + j * VECTOR_BYTES + BLOCK_AHEAD);
         TILE_HOLD(word[j]); /* else it is loaded once for each of its quads */
     }
     TILE_UNROLL
