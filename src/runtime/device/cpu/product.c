@@ -523,11 +523,11 @@ static void widen_chunks(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
-/* What *index, a number of more than one digit, has as the last, of `digits`; *index is without it then. */
-static int64_t take_rest(int64_t *index, int64_t digits) {
-    if (digits == 1) return 0;
-    int64_t rest = *index % digits;
-    *index /= digits;
+/* Which of `count` *index counts innermost; what it counts besides is left in it. Mostly there is one, and nothing to divide. */
+static int64_t take_rest(int64_t *index, int64_t count) {
+    if (count == 1) return 0;
+    int64_t rest = *index % count;
+    *index /= count;
     return rest;
 }
 

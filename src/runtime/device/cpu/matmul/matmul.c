@@ -334,7 +334,7 @@ static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
                  r->to + i * r->row_bytes);
 }
 
-/* One row by weights of few bits is arithmetic in f32 before it is memory: three products of bytes are half of the instructions. */
+/* One row by weights of few bits is arithmetic before it is memory: three products of bytes are two thirds of f32's instructions. */
 static bool takes_digits(const Matmul *m, const CpuAnchor *anchor, const MatmulShape *s) {
     return m->weights && m->weight_count == 1 && weight_in_blocks(&anchor->form) &&
            tile_blocks()->digits[anchor->form.kind] && s->rows * s->batches == 1;

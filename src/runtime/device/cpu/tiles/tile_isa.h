@@ -24,6 +24,7 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
  * registers there is one left beside six rows' sums and two vectors of the weight, and GCC 12 wants more: it moves sums about, puts one
  * into memory and counts in a register a depth. Where another thread shares the core, each instruction less is time. */
 enum { LINE_BYTES = 64 };
+#ifdef __OPTIMIZE__ /* else a product and a sum in C are two roundings */
 #define TILE_ADD_TO_PAIR(low, high, row, at, number, first, second)                                                    \
     do {                                                                                                               \
         VF spread;                                                                                                     \
@@ -34,6 +35,7 @@ enum { LINE_BYTES = 64 };
                          : "r"(row), "r"(at), "x"(first), "x"(second)                                                  \
                          : "memory");                                                                                  \
     } while (0)
+#endif
 #endif
 
 #define T float
