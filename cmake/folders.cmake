@@ -38,8 +38,8 @@ function(onnxfuse_plugin name folder)
 endfunction()
 
 # onnxfuse_vector_loops(source...): units that are compiled for an instruction set (src/base/vectors/vector_math.h), and what measures a machine. A
-# product and a sum are one operation there, as in what they have in assembly, also of -O1, where GCC does that by this flag alone. GCC for aarch64 moves loads up before it gives registers out, so that a tile that fills them
-# all keeps some of its sums in memory.
+# product and a sum are one operation there, as in what they have in assembly; at -O1 GCC makes them one by -fexpensive-optimizations alone.
+# GCC for aarch64 moves loads up before it gives registers out, so that a tile that fills them all keeps some of its sums in memory.
 function(onnxfuse_vector_loops)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast $<$<C_COMPILER_ID:GNU>:-fexpensive-optimizations>)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")

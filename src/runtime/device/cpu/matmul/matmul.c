@@ -334,15 +334,29 @@ static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
                  r->to + i * r->row_bytes);
 }
 
-/* One row by weights of few bits is arithmetic before it is memory: three products of bytes are two thirds of f32's instructions. */
-static bool takes_digits(const Matmul *m, const CpuAnchor *anchor, const MatmulShape *s) {
-    return m->weights && m->weight_count == 1 && weight_in_blocks(&anchor->form) &&
-           tile_blocks()->digits[anchor->form.kind] && s->rows * s->batches == 1;
+/* What a product's factors are. */
+typedef enum Factors {
+    FACTORS_AS_COMPUTED, /* of the type that is computed in, or quads */
+    FACTORS_HALVES,      /* of f16 */
+    FACTORS_ROUNDED,     /* a is, b is held in few bits */
+    FACTORS_DIGITS,      /* likewise, a is one row of digits */
+} Factors;
+
+/* lying: b is multiplied where it lies. One row by weights of few bits is arithmetic before it is memory: three products of bytes are two
+ * thirds of f32's instructions. */
+static Factors factors_of(const CpuAnchor *anchor, const MatmulShape *s, bool lying) {
+    const Matmul *m = anchor->kind_data;
+    const bool in_blocks = m->weights && m->weight_count == 1 && weight_in_blocks(&anchor->form);
+    if (in_blocks && m->rounds) return FACTORS_ROUNDED;
+    if (in_blocks && tile_blocks()->digits[anchor->form.kind] && s->rows * s->batches == 1) return FACTORS_DIGITS;
+    const bool halves = !lying && anchor->dtype == DT_F16 && (s->a_depth == 1 || s->depth <= 1);
+    return halves ? FACTORS_HALVES : FACTORS_AS_COMPUTED;
 }
 
 /* The rows' distances become those of what they are rounded to, in elements of 4 bytes. */
-static Status round_factor(AnchorRun *run, MatmulShape *s, bool digits, const void **a) {
+static Status round_factor(AnchorRun *run, MatmulShape *s, Factors factors, const void **a) {
     const WeightForm *form = &run->anchor->form;
+    const bool digits = factors == FACTORS_DIGITS;
     int64_t rows = s->rows * s->batches;
     Rounding r = {s,
                   form,
@@ -363,14 +377,6 @@ static Status round_factor(AnchorRun *run, MatmulShape *s, bool digits, const vo
     dense_batch(s, s->a_row * s->rows, s->a_batch); /* b is one matrix: the batches are a's own */
     return NULL;
 }
-
-/* What a product's factors are. */
-typedef enum Factors {
-    FACTORS_AS_COMPUTED, /* of the type that is computed in, or quads */
-    FACTORS_HALVES,      /* of f16 */
-    FACTORS_ROUNDED,     /* a is, b is held in few bits */
-    FACTORS_DIGITS,      /* likewise, a is one row of digits */
-} Factors;
 
 /* blocks: of what is held in few bits. */
 static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b,
@@ -475,8 +481,8 @@ static Status matmul_run(AnchorRun *run) {
     TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
     const bool lying = is_of_run(anchor) && dots_take_blocks(&s, &blocks);
     bool dots = !m->weights && anchor->type == DT_F32 && !anchor->quads && dots_take(&s);
-    bool digits = !m->rounds && takes_digits(m, anchor, &s), rounded = (m->rounds && m->weight_count == 1) || digits,
-         halves = !rounded && !lying && anchor->dtype == DT_F16 && (s.a_depth == 1 || s.depth <= 1);
+    const Factors factors = factors_of(anchor, &s, lying);
+    const bool halves = factors == FACTORS_HALVES;
     if (anchor->quads || halves) a = ta->data, b = m->weights ? NULL : tb->data;
     if (anchor->quads) {
         TRY(take_factors_of_quads(run, &s, &a, &b));
@@ -489,18 +495,13 @@ static Status matmul_run(AnchorRun *run) {
     TRY(straighten_result(run, &s, &result));
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
-    if (rounded) TRY(round_factor(run, &s, digits, &a));
+    if (factors == FACTORS_ROUNDED || factors == FACTORS_DIGITS) TRY(round_factor(run, &s, factors, &a));
     if (lying)
         TRY(dots_run_blocks(run, &s, a, &blocks, result, m->alpha));
     else if (dots)
         TRY(dots_run(run, &s, a, b, halves, result, m->alpha));
     else
-        TRY(run_products(run, &s, a, b, &blocks,
-                         digits    ? FACTORS_DIGITS
-                         : rounded ? FACTORS_ROUNDED
-                         : halves  ? FACTORS_HALVES
-                                   : FACTORS_AS_COMPUTED,
-                         result));
+        TRY(run_products(run, &s, a, b, &blocks, factors, result));
     if (result != run->result) permute_result(run, &s, result);
     return NULL;
 }

@@ -36,11 +36,13 @@ TILE_INLINE void add_group(const BlockDots *call, int first, int64_t w, VF acc[N
         for (int c = 0; c < n; c++) sums[i][c] = *(const VFLoose *)x[i];
     }
     TILE_UNROLL
-    for (int k = 0; k < word; k++) TILE_UNROLL
-    for (int c = 0; c < n; c++) {
-        VF value = whole_in_words(words[c], k, kind);
+    for (int k = 0; k < word; k++) {
         TILE_UNROLL
-        for (int i = 0; i < m; i++) sums[i][c] += *(const VFLoose *)(x[i] + (1 + k) * LANES) * value;
+        for (int c = 0; c < n; c++) {
+            VF value = whole_in_words(words[c], k, kind);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) sums[i][c] += *(const VFLoose *)(x[i] + (1 + k) * LANES) * value;
+        }
     }
     TILE_UNROLL
     for (int c = 0; c < n; c++) {

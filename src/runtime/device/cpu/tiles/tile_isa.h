@@ -23,7 +23,6 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 /* low += x * first, high += x * second for element `at` + number of the row, `number` a literal below TILE_PAIR_DEPTHS. With 16
  * registers there is one left beside six rows' sums and two vectors of the weight, and GCC 12 wants more: it moves sums about, puts one
  * into memory and counts in a register a depth. Where another thread shares the core, each instruction less is time. */
-enum { LINE_BYTES = 64 };
 #ifdef __OPTIMIZE__ /* else a product and a sum in C are two roundings */
 #define TILE_ADD_TO_PAIR(low, high, row, at, number, first, second)                                                    \
     do {                                                                                                               \

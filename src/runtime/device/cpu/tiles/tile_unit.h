@@ -29,4 +29,5 @@
 /* How a product's loop adds (tile_type.h): a depth at a time; or pairs of vectors, of rows and weights whose depths are as far apart as the
  * call says; of rows without gaps; or likewise, by any other number, which is how far apart the weight's depths are. */
 enum { NO_PAIRS, ANY_STEP, ANY_STRIDE };
+enum { LINE_BYTES = 64 };      /* of a cache */
 enum { TILE_PAIR_DEPTHS = 4 }; /* that are added in a round, whose numbers are literals */

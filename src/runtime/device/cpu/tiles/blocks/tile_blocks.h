@@ -34,7 +34,7 @@ enum { LANES = VECTOR_BYTES / 4 };
 #define BLOCK_VECTORS 2
 #endif
 /* BLOCK_AHEAD: bytes behind the weight that few rows meet, from where more is asked for meanwhile: they are done with it before it comes. */
-enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4, BLOCK_AHEAD = 2048, LINE_BYTES = 64 };
+enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4, BLOCK_AHEAD = 2048 };
 /* Without an instruction for them products are long enough for a loop over words. */
 #if BLOCK_DOT == BLOCK_PLAIN
 #define BLOCK_UNROLL TILE_NO_UNROLL
