@@ -58,6 +58,10 @@ Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Ta
 Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType raw, const Target *target,
                     RegionKernel *out_kernel);
 
+/* Of a kernel in tile form, as RegionKernel.inplace: the inputs of the anchor (bit i for input i) whose buffer its result
+ * `output` may share. */
+uint64_t codegen_tile_inplace(const Node *anchor, const RegionKernel *region, int output);
+
 /* Regions of one plan, of which many have the same kernel: those share it. */
 typedef struct KernelPool {
     Arena *arena;

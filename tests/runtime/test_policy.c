@@ -425,3 +425,47 @@ Test(inspect, planned_memory) {
                    "{}", "# planned memory of a run: ") >= 300 * 300 * 4);
     arena_destroy(arena);
 }
+
+/* --- results in the memory of what the epilogue reads --------------------------------------------------------------- */
+#define TWO_PRODUCTS                                                                                                   \
+    "graph (x: f32[n, 64], w: f32[64, 64], v: f32[64, 64]) -> (y) {\n"                                                 \
+    "a = onnx MatMul@21 x, w\nb = onnx MatMul@21 x, v\n"
+
+#define ONES_8 "1, 1, 1, 1, 1, 1, 1, 1"
+#define ONES_64 ONES_8 ", " ONES_8 ", " ONES_8 ", " ONES_8 ", " ONES_8 ", " ONES_8 ", " ONES_8 ", " ONES_8
+
+typedef struct Sharing {
+    const char *name, *text;
+    bool shares; /* a result is in an input's memory */
+} Sharing;
+
+static const Sharing sharings[] = {
+    {"an addend", TWO_PRODUCTS "c = onnx Add@21 a, b\ny = onnx MatMul@21 c, w\n}\n", true},
+    {"a gate", TWO_PRODUCTS "s = onnx Sigmoid@21 a\nc = onnx Mul@21 s, b\ny = onnx MatMul@21 c, w\n}\n", true},
+    {"an addend that is read later",
+     TWO_PRODUCTS "c = onnx Add@21 a, b\nd = onnx MatMul@21 c, w\ny = onnx MatMul@21 d, a\n}\n", false},
+    {"an addend that is also a factor",
+     "graph (x: f32[n, 64], w: f32[64, 64]) -> (y) {\n"
+     "a = onnx MatMul@21 x, w\nb = onnx MatMul@21 a, w\nc = onnx Add@21 a, b\ny = onnx MatMul@21 c, w\n}\n",
+     false},
+    {"one row for all",
+     "graph (x: f32[n, 64], z: f32[1, 64], w: f32[64, 64]) -> (y) {\n"
+     "a = onnx MatMul@21 z, w\nb = onnx MatMul@21 x, w\nc = onnx Add@21 a, b\ny = onnx MatMul@21 c, w\n}\n",
+     false},
+    {"another result for the caller", TWO_PRODUCTS "y = onnx Add@21 a, b\n}\n", false},
+    /* The convolution of channels one by one runs within the next, and reads what that adds around the element. */
+    {"an addend that a prologue reads",
+     "graph (x: f32[1, 8, 96, 96]) -> (y) {\n"
+     "w = constant f32[8, 8, 1, 1] {" ONES_64 "}\nd = constant f32[8, 1, 3, 3] {" ONES_64 ", " ONES_8 "}\n"
+     "a = onnx Conv@21 x, w\nb = onnx Conv@21 a, d {pads = [1, 1, 1, 1], group = 8}\nc = onnx Conv@21 b, w\n"
+     "e = onnx Add@21 c, a\ny = onnx Conv@21 e, w\n}\n",
+     false},
+};
+
+Test(inspect, results_in_place) {
+    for (size_t i = 0; i < sizeof sharings / sizeof *sharings; i++) {
+        char *out = inspected(sharings[i].text, "{}", "plan");
+        cr_expect(!!strchr(out, '@') == sharings[i].shares, "%s:\n%s", sharings[i].name, out);
+        onnxfuse_free(out);
+    }
+}

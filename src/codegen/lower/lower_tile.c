@@ -140,3 +140,30 @@ Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType 
     describe(&l, &symbols, out_kernel);
     return NULL;
 }
+
+/* Whether nothing of the buffer is read but the element at which results are then stored. */
+static bool is_read_in_place(const Kernel *k, int buffer) {
+    bool stored = false;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        stored |= inst->op == K_STORE;
+        if (inst->op != K_LOAD || inst->buffer != buffer) continue;
+        if (stored || inst->access->kind[ROWS] != STRIDE_PARAM || inst->access->kind[COLUMNS] != STRIDE_ONE)
+            return false;
+    }
+    return true;
+}
+
+uint64_t codegen_tile_inplace(const Node *anchor, const RegionKernel *region, int output) {
+    const Value *to = anchor->outputs[output];
+    uint64_t inputs = 0;
+    for (int b = 0; b < region->buffer_count; b++) {
+        if (region->buffer_input[b] <= 0) continue; /* the raw result, or an output */
+        int input = region->buffer_input[b] + 1;
+        const Value *from = anchor->inputs[input];
+        if (value_same_shape(from, to) && dtype_size(from->dtype) == dtype_size(to->dtype) &&
+            is_read_in_place(region->kernel, b))
+            inputs |= UINT64_C(1) << input;
+    }
+    return inputs;
+}

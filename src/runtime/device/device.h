@@ -93,6 +93,9 @@ typedef struct DeviceTable {
      * epilogue, DT_NONE where it needs none; *out_begin: of which value of the epilogue's body on. NULL: no anchor
      * does. */
     DType (*finishes_with)(const Device *device, const Node *node, const Value **out_begin);
+    /* For an anchor without such a kernel: the inputs (bit i for input i) whose buffer its first result may share, since
+     * they are read at the element that is written, before it is. NULL: none. */
+    uint64_t (*anchor_inplace)(const Device *device, const Node *node);
     /* Before the first run_prim of this node (a primitive, or what runs_host takes): compiles what it needs. NULL:
      * nothing. */
     Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);

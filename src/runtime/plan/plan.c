@@ -212,17 +212,39 @@ static int *slots_of(Planner *planner, Value *const *values, int count) {
     return slots;
 }
 
+/* The inputs, of the first 64, that are read at the element which is then written alone: bit i for input i. */
+static uint64_t inputs_in_place(const Step *step, int output) {
+    const DeviceTable *table = step->on->table;
+    switch (step->kind) {
+    case STEP_KERNEL: return step->region.inplace[output];
+    case STEP_ANCHOR:
+        if (step->region.kernel) return codegen_tile_inplace(step->node, &step->region, output);
+        return table->anchor_inplace && output == 0 ? table->anchor_inplace(step->on, step->node) : 0;
+    case STEP_HOST: { /* a custom operator says so itself */
+        int input = step->node->custom && output == 0 ? step->node->custom->in_place : 0;
+        return input > 0 && input <= 64 ? UINT64_C(1) << (input - 1) : 0;
+    }
+    case STEP_PRIM: /* what is scattered into stays where it is (device/host_movement.c) */
+        return step->place == PLACE_HOST && prim_is_scatter(step->node->prim);
+    default: return 0;
+    }
+}
+
+/* How many of the step's inputs are in the memory of `root`. */
+static int inputs_from(const Plan *plan, const Step *step, int root) {
+    int count = 0;
+    for (int i = 0; i < step->input_count; i++)
+        count += step->inputs[i] >= 0 && plan->slots[step->inputs[i]].root == root;
+    return count;
+}
+
 bool step_may_share(const Plan *plan, const Step *step, int output, int input) {
-    if (input >= 64 || step->inputs[input] < 0) return false;
-    const CustomOperator *own = step->kind == STEP_HOST ? step->node->custom : NULL;
-    bool may = step->kind == STEP_KERNEL ? step->region.inplace[output] >> input & 1
-                                         : own && output == 0 && own->in_place == input + 1;
-    /* What is scattered into stays where it is (device/host_movement.c). */
-    may |= step->kind == STEP_PRIM && step->place == PLACE_HOST && prim_is_scatter(step->node->prim) && input == 0;
+    if (input >= 64 || step->inputs[input] < 0 || !(inputs_in_place(step, output) >> input & 1)) return false;
+    /* Nor is it read in another order: through an alias, or by an anchor that runs within this one. */
     int root = plan->slots[step->inputs[input]].root;
-    for (int i = 0; i < step->input_count; i++) /* nor is it read in another order through an alias */
-        may &= i == input || step->inputs[i] < 0 || plan->slots[step->inputs[i]].root != root;
-    return may;
+    int readers = inputs_from(plan, step, root);
+    if (step->prologue >= 0) readers += inputs_from(plan, &plan->steps[step->prologue], root);
+    return readers == 1;
 }
 
 static void choose_inplace(Plan *plan, const Step *step, int number) {

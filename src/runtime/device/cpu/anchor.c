@@ -202,6 +202,16 @@ DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
     return dtype_is_float(dtype) ? anchor_work_type(dtype) : dtype;
 }
 
+/* What tiles add to sums: the element is written right after. */
+uint64_t cpu_anchor_inplace(const Node *node) {
+    PlainEpilogue plain;
+    const AnchorKind *kind = kind_of(node);
+    if (!kind || kind->alone || split_epilogue(node, &plain) || plain.addend < 0) return 0;
+    const Value *addend = node->inputs[plain.addend], *result = node->outputs[0];
+    bool fits = value_same_shape(addend, result) && dtype_size(addend->dtype) == dtype_size(result->dtype);
+    return fits ? UINT64_C(1) << plain.addend : 0;
+}
+
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     const Node *node = anchor->node;
     if (anchor->kind && anchor->kind->alone) return anchor->kind->prepare(anchor, constants, pool);

@@ -19,6 +19,9 @@ typedef struct CpuAnchor CpuAnchor;
  * before that tiles have built in. DT_NONE: it needs no kernel. */
 DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin);
 
+/* The inputs (bit i for input i) in whose memory the result may be that is finished without such a kernel. */
+uint64_t cpu_anchor_inplace(const Node *node);
+
 /* node: as lowering/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
  * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
  * where the product is not of f32 at most. constants: [input_count], the data of constant inputs,

@@ -177,6 +177,11 @@ static DType cpu_finishes_with(const Device *device, const Node *node, const Val
     return cpu_anchor_finishes_with(node, out_begin);
 }
 
+static uint64_t cpu_inplace(const Device *device, const Node *node) {
+    (void)device;
+    return cpu_anchor_inplace(node);
+}
+
 static KernelFunction finish_function(const AnchorFinish *finish) { return finish ? finish->kernel->function : NULL; }
 static const RegionKernel *finish_region(const AnchorFinish *finish) { return finish ? finish->region : NULL; }
 
@@ -249,6 +254,7 @@ const DeviceTable cpu_device = {
     .name = "cpu",
     .epilogue = {.outputs = EPILOGUE_OUTPUTS, .any_types = true},
     .finishes_with = cpu_finishes_with,
+    .anchor_inplace = cpu_inplace,
     .anchors = {.attention = true,
                 .attention_backward = true,
                 .attention_drop = true,
