@@ -66,22 +66,10 @@ static RegClass class_of_operand(const Machine *m, const MachineRow *row, int op
 }
 
 static bool only_memory(int op) {
-    static const short all[] = {X_LEA,
-                                X_PREFETCHT0,
-                                X_VMOVNTPS,
-                                X_KMOVQ_STORE,
-                                X_VGATHERQPS,
-                                X_VGATHERQPD,
-                                X_VSCATTERQPS,
-                                X_VSCATTERQPD,
-                                X_VMOVSS_LOAD,
-                                X_VMOVSS_STORE,
-                                X_VMOVSD_LOAD,
-                                X_VMOVSD_STORE,
-                                X_VMASKMOVPS_LOAD,
-                                X_VMASKMOVPD_LOAD,
-                                X_VMASKMOVPS_STORE,
-                                X_VMASKMOVPD_STORE};
+    static const short all[] = {
+        X_LEA,          X_PREFETCHT0,      X_PREFETCHT1,      X_VMOVNTPS,         X_KMOVQ_STORE,     X_VGATHERQPS,
+        X_VGATHERQPD,   X_VSCATTERQPS,     X_VSCATTERQPD,     X_VMOVSS_LOAD,      X_VMOVSS_STORE,    X_VMOVSD_LOAD,
+        X_VMOVSD_STORE, X_VMASKMOVPS_LOAD, X_VMASKMOVPD_LOAD, X_VMASKMOVPS_STORE, X_VMASKMOVPD_STORE};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         if (all[n] == op) return true;
     return false;

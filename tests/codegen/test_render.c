@@ -36,6 +36,17 @@ static bool same_bits(DType t, const char *a, const char *b, int64_t element) {
     return x != x && y != y; /* which NaN of several goes on is nobody's promise */
 }
 
+/* Kernels are compiled as though no output stayed in the caches, and buffers begin with lines, apart from each other in their pages. */
+static bool past_the_caches;
+
+static char *buffer_memory(Arena *arena, int number, size_t bytes, size_t shift) {
+    enum { PAGE = 4096, LINE = 64, LINES_APART = 17 };
+    if (!past_the_caches) return (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
+    size_t place = (size_t)number * LINES_APART * LINE;
+    char *memory = arena_alloc(arena, bytes + CANARY + place + PAGE);
+    return memory + (-(uintptr_t)memory & (PAGE - 1)) + place;
+}
+
 /* twin: NULL, or the same kernel by another generator, whose results have the same bits. */
 static void launch(const Kernel *k, KernelFunction function, KernelFunction twin, const int64_t *params,
                    const char *level) {
@@ -51,9 +62,9 @@ static void launch(const Kernel *k, KernelFunction function, KernelFunction twin
     for (int b = 0; b < k->buffers.count; b++) {
         size_t element = dtype_size(k->buffers.items[b].dtype), bytes = (size_t)count[b] * element;
         size_t shift = element * (size_t)random_below(4); /* no alignment beyond the element's */
-        got[b] = (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
-        want[b] = (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
-        also[b] = (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
+        got[b] = buffer_memory(arena, b, bytes, shift);
+        want[b] = buffer_memory(arena, b, bytes, shift);
+        also[b] = buffer_memory(arena, b, bytes, shift);
         memset(got[b], 0x5a, bytes + CANARY);
         memset(also[b], 0x5a, bytes + CANARY);
         memset(want[b], 0x5a, bytes + CANARY);
@@ -130,6 +141,7 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
         Status no = target_resolve(arena, &target);
         status_free(no);
         if (no) continue;
+        if (past_the_caches) target.cache_bytes = 2;
         Status status = plugin()->compile(k, &target, &object, &size);
         if (!status) status = object_load(object, size, KERNEL_SYMBOL, &code);
         cr_assert(!status, "%s: %s", levels[l], status_message(status));
@@ -409,6 +421,16 @@ Test(render, tiles_of_each_size_of_element) { tiles_of_each_size_of_element(); }
 Test(render, tiles_of_elements_of_two_sizes) { tiles_of_elements_of_two_sizes(); }
 Test(render, random_programs) { random_programs(); }
 
+Test(render, tiles_past_the_caches) {
+    past_the_caches = true;
+    check_tiles(DT_F32, DT_F32, false);
+    check_tiles(DT_F32, DT_F32, true);
+    check_tiles(DT_F64, DT_F64, false);
+    check_tiles(DT_F64, DT_F32, false);
+    check_tiles(DT_F32, DT_F16, false);
+    past_the_caches = false;
+}
+
 /* --- what runs nowhere here
  * -------------------------------------------------------------------------------------------- */
 
@@ -429,7 +451,7 @@ Test(render, tiles_are_stored_past_the_caches_in_whole_lines_alone) {
         char *text;
         Status status = plugin()->listing(m.kernel, &targets[n], LISTING_ASSEMBLY, &text);
         cr_assert(!status, "%s", status_message(status));
-        cr_assert_eq(strstr(text, "movnt") != NULL, n == 0, "%s:\n%s", targets[n].cpu, text);
+        cr_assert_eq(strstr(text, "movnt") != NULL, n <= 1, "%s:\n%s", targets[n].cpu, text);
         free(text);
     }
     arena_destroy(arena);

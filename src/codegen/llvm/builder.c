@@ -236,9 +236,9 @@ void build_scatter(IrBuilder *b, IrValue value, IrValue pointer, IrValue stride,
     intrinsic(b, "llvm.masked.scatter", overload, 2, args, 4);
 }
 
-void build_prefetch(IrBuilder *b, IrValue pointer) {
+void build_prefetch(IrBuilder *b, IrValue pointer, int cache) {
     LLVMTypeRef type = element_type(b, IR_POINTER);
-    LLVMValueRef args[] = {llvm(pointer), i32_of(b, 0), i32_of(b, 3), i32_of(b, 1)};
+    LLVMValueRef args[] = {llvm(pointer), i32_of(b, 0), i32_of(b, 4 - cache), i32_of(b, 1)};
     intrinsic(b, "llvm.prefetch", &type, 1, args, 4);
 }
 

@@ -723,8 +723,10 @@ void build_scatter(IrBuilder *b, IrValue value, IrValue pointer, IrValue stride,
     }
 }
 
-void build_prefetch(IrBuilder *b, IrValue pointer) {
-    set_address(inst_add(b, I_PREFETCH, IR_VOID, NULL, NULL, NULL), pointer->parts[0], 0);
+void build_prefetch(IrBuilder *b, IrValue pointer, int cache) {
+    Inst *i = inst_add(b, I_PREFETCH, IR_VOID, NULL, NULL, NULL);
+    i->kind = (unsigned char)cache;
+    set_address(i, pointer->parts[0], 0);
 }
 
 void build_fence(IrBuilder *b) { inst_add(b, I_FENCE, IR_VOID, NULL, NULL, NULL); }

@@ -52,11 +52,11 @@ typedef enum InstOp {
     I_ANY,    /* i1: of a mask */
     /* memory: address x + y * scale + imm; y may be NULL */
     I_ADDRESS,
-    I_LOAD,    /* z: mask or NULL */
-    I_GATHER,  /* y: offsets of the lanes, z: mask */
-    I_STORE,   /* args[3]: value; z: mask or NULL; kind: 1 past the caches */
-    I_SCATTER, /* args[3]: value */
-    I_PREFETCH,
+    I_LOAD,     /* z: mask or NULL */
+    I_GATHER,   /* y: offsets of the lanes, z: mask */
+    I_STORE,    /* args[3]: value; z: mask or NULL; kind: 1 past the caches */
+    I_SCATTER,  /* args[3]: value */
+    I_PREFETCH, /* kind: into which cache, 1 or 2 */
     I_FENCE,
     I_SET, /* variable := x (before promotion alone) */
     /* ends of blocks */

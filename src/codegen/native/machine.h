@@ -175,7 +175,7 @@ typedef enum Form { RVM, RM, MR, VM, M, NONE } Form;
     X(SAR_I, PLAIN, 0, 0, 0, 0xC1, M, 7, 0) X(NEG, PLAIN, 0, 0, 0, 0xF7, M, 3, 0)                                      \
     X(IMUL_I, PLAIN, 0, 0, 0, 0x69, RM, 0, 0) X(LZCNT, PLAIN, 1, 2, 0, 0xBD, RM, 0, 0)                                 \
     X(SHLX, VEX, 2, 1, 0, 0xF7, RVM, 0, 0) X(SHRX, VEX, 2, 3, 0, 0xF7, RVM, 0, 0) X(SARX, VEX, 2, 2, 0, 0xF7, RVM, 0, 0)  \
-    X(PREFETCHT0, PLAIN, 1, 0, 0, 0x18, M, 1, 0)                                                                       \
+    X(PREFETCHT0, PLAIN, 1, 0, 0, 0x18, M, 1, 0) X(PREFETCHT1, PLAIN, 1, 0, 0, 0x18, M, 2, 0)                          \
     /* more than one instruction, or not quite one (encode.c) */                                                       \
     X(P_COPY, PLAIN, 0, 0, 0, 0, NONE, 0, 0)     /* registers of one class; gone where both are the same */            \
     X(P_CONSTANT, PLAIN, 0, 0, 0, 0, NONE, 0, 0) /* imm */                                                             \

@@ -6,7 +6,7 @@
 
 #include "codegen/codegen.h"
 
-#define NATIVE_VERSION 4 /* of what it makes: part of every cache key */
+#define NATIVE_VERSION 5 /* of what it makes: part of every cache key */
 
 /* A malloc'ed object file as object.c reads it; NULL with the reason (static text) when LLVM has to do it. out_listing: NULL,
  * or where the assembly goes, malloc'ed, too. */

@@ -1105,7 +1105,7 @@ static void select_inst(Select *s, const Block *block, const Inst *i) {
     case I_RETURN: end_block(s, block, i); return;
     case I_STORE: store(s, i); return;
     case I_SCATTER: scatter(s, i); return;
-    case I_PREFETCH: set_memory(s, code(s, X_PREFETCHT0, 0, 0, 0), i); return;
+    case I_PREFETCH: set_memory(s, code(s, i->kind == 1 ? X_PREFETCHT0 : X_PREFETCHT1, 0, 0, 0), i); return;
     case I_FENCE: code(s, X_P_FENCE, 0, 0, 0); return;
     case I_PHI:
     case I_PARAMETER: return;

@@ -151,8 +151,8 @@ void build_store_masked(IrBuilder *b, IrValue value, IrValue pointer, int64_t al
 /* Lanes `stride` bytes apart; mask NULL: all. */
 IrValue build_gather(IrBuilder *b, IrType type, IrValue pointer, IrValue stride, int64_t align, IrValue mask);
 void build_scatter(IrBuilder *b, IrValue value, IrValue pointer, IrValue stride, int64_t align, IrValue mask);
-void build_prefetch(IrBuilder *b, IrValue pointer);
-void build_fence(IrBuilder *b); /* x86: stores around the caches are seen by others */
+void build_prefetch(IrBuilder *b, IrValue pointer, int cache); /* into the first or second and those behind it */
+void build_fence(IrBuilder *b);                                /* x86: stores around the caches are seen by others */
 /* Memory for one value, which becomes a register, or for `count`, one behind the other. It lives as long as the call. */
 IrValue build_variable(IrBuilder *b, IrType type, int count);
 IrValue build_table(IrBuilder *b, int number, const double *entries,

@@ -96,7 +96,7 @@ static IrValue copy_pointer(Render *r, Slot *s, int copy) {
 }
 
 void prefetch(Render *r, IrValue address, IrValue bytes) {
-    build_prefetch(r->builder, offset_pointer(r, address, bytes));
+    build_prefetch(r->builder, offset_pointer(r, address, bytes), 1);
 }
 
 void render_load(Render *r, int i) {
@@ -111,7 +111,7 @@ void render_load(Render *r, int i) {
     IrType type = type_memory(r, dtype, r->lanes);
     IrValue ahead = bands_ahead(r, s->inst);
     for (int c = 0; c < r->unroll; c++) {
-        IrValue value = s->tile_row;
+        IrValue value = s->tile_row ? s->tile_row[c] : NULL;
         if (!value) {
             IrValue pointer = copy_pointer(r, s, c);
             if (ahead && c * r->lanes * align % CACHE_LINE == 0) prefetch(r, pointer, ahead);
@@ -222,14 +222,20 @@ void render_store(Render *r, int i) {
  * are always predicted. Memory that others have allocated is often aligned to 16 bytes alone (NumPy's large arrays); then vectors
  * are stored in pieces of 16, but for tiles, of whose rows the pieces do not follow each other at once. Pieces take 0.54 to 0.9 of
  * the time of plain stores and 1.04 to 1.1 of that of whole vectors (an AMD EPYC of family 26, two threads, training forms of
- * rmsnorm and of a GELU with dropout). Tiles with vectors that are less than a line go through the caches: other rows come between
+ * rmsnorm and of a GELU with dropout). Tiles store whole lines so, or else go through the caches: other rows come between
  * the parts of a line, which leave one by one (a transposed sum of 4096 x 4096 f32, AVX2 on an AMD EPYC of family 25, two threads,
- * 2026-11-23: 37 ms past the caches, 20 with two vectors next to each other, 13 through them). */
+ * 2026-11-23: 37 ms past the caches, 20 with two vectors next to each other, 13 through them; 2026-11-26: 10 in strips of whole lines
+ * that are prefetched, transpose.c, where lines of both sides are met whole). */
+static bool is_short_of_lines(const Render *r, const Slot *s) {
+    return r->class == CLASS_TILE && r->isa.vector_bytes < CACHE_LINE &&
+           tile_vectors(r) * r->vector_lanes * access_bytes(r, s->inst) < CACHE_LINE;
+}
+
 static bool may_stream(const Render *r, const Slot *s) {
     if (!r->isa.x86 || s->inst->op != K_STORE || kernel_is_sum(s->inst) || !s->vectorial || s->level != r->levels ||
         r->cache_bytes == 0 || kernel_is_block(r->kernel))
         return false;
-    if (r->class == CLASS_TILE && r->isa.vector_bytes < CACHE_LINE) return false;
+    if (is_short_of_lines(r, s)) return false;
     int64_t bytes = access_bytes(r, s->inst) * r->vector_lanes;
     return s->inst->access->kind[r->vector_axis] == STRIDE_ONE && bytes >= 16 && bytes <= r->isa.vector_bytes;
 }

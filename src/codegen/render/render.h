@@ -55,8 +55,9 @@ typedef struct Slot {
     IrValue drawn; /* of random words: those of the present group of elements in memory, NULL: none */
     /* Of loads: the distance in bytes to what is prefetched, NULL: nothing; the address at the range's start. */
     IrValue ahead, ahead_pointer;
-    int ahead_stage;  /* in whose loop that is done */
-    IrValue tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
+    int ahead_stage; /* in whose loop that is done */
+    /* Of a tiled load: what was transposed for the present row, NULL: it is read directly. [unroll] */
+    const IrValue *tile_row;
 } Slot;
 
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
@@ -177,6 +178,9 @@ static inline IrValue ones_of(Render *r, IrType type) { return constant_int(r, t
 bool is_zero(IrValue value); /* the constant integer */
 bool constant_value(IrValue value, int64_t *out_value);
 IrValue any_lane(Render *r, IrValue condition);
+
+/* transpose.c: vectors along LANE of a strip of whole lines: those of the widest access are a line or more. */
+int tile_vectors(const Render *r);
 
 /* memory.c */
 IrType type_memory(Render *r, DType dtype, int lanes);

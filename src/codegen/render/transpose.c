@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: loads that are contiguous along the tile axis come in strips: a vector along the tile axis from each lane of a vector,
  * or a few groups of 16 bytes put together, transposed in registers; the rest of the program then sees them as rows along
- * LANE. Where registers are many a strip takes whole cache lines: lanes are often a power of two of bytes apart, so that
- * their lines share a set of the first cache, and would be gone when the next strip came for its part. What is left at
- * the edges is read element by element. */
+ * LANE. A strip takes whole cache lines on both sides: lanes, and rows, are often a power of two of bytes apart, so that
+ * their lines share a set of a cache, and would be gone when the next strip came for its part. Where registers are too few
+ * for that, what is transposed waits in memory. What is left at the edges is read element by element. */
 #include "codegen/render/render.h"
 
 enum {
@@ -54,9 +54,20 @@ static void transpose_square(Render *r, IrValue *rows, int lanes, int group) {
 
 /* --- one strip --- */
 
+/* Its size. */
+typedef struct Form {
+    int rows, vectors; /* along the tile axis, and along LANE */
+    int part;          /* rows that are in registers at once */
+    int group;         /* of which so many are transposed together, 16 bytes each */
+} Form;
+
+static bool is_wide(const Form *form) { return form->rows > form->part || form->vectors > 1; }
+
+/* The rows of one load. */
 typedef struct Strip {
     IrValue rows[TILE_LANES];
-    IrValue memory; /* the rows, when they are looped over */
+    IrValue memory;          /* [rows][vectors], when they are looped over */
+    IrValue row[MAX_UNROLL]; /* [vectors]: the present one */
 } Strip;
 
 static IrType row_type(Render *r, const Slot *s, int lanes) {
@@ -69,7 +80,7 @@ static IrValue put_piece(Render *r, IrValue vector, IrValue piece, int at) {
     return build_insert_lanes(r->builder, vector, piece, at);
 }
 
-/* What the next strip reads is prefetched, so that it comes while the other lanes of this strip are done.
+/* A whole line's successor, which the next strip reads, is prefetched, so that it comes while the other lanes of this strip are done.
  * Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
  * `count` rows, a multiple of `group`: all pieces of a lane are read one after the other. */
 static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int group, int count, IrValue *rows) {
@@ -104,8 +115,25 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     for (int k = 0; k < count; k += group) transpose_groups(r, rows + k, lanes, group);
 }
 
-static IrValue row_address(Render *r, const Slot *s, const Strip *strip, IrValue row) {
-    return build_offset(r->builder, strip->memory, row, (int)access_bytes(r, s->inst) * r->vector_lanes);
+static IrValue row_address(Render *r, const Slot *s, const Strip *strip, IrValue row, const Form *form, int vector) {
+    int bytes = (int)access_bytes(r, s->inst) * r->vector_lanes;
+    IrValue at = build_offset(r->builder, strip->memory, row, bytes * form->vectors);
+    return build_offset(r->builder, at, constant_i64(r, (int64_t)vector * bytes), 1);
+}
+
+/* Into memory, part by part. */
+static void load_parts(Render *r, const Slot *s, Strip *strip, IrValue row, IrValue lane, const Form *form) {
+    strip->memory = build_variable(r->builder, row_type(r, s, r->vector_lanes), form->rows * form->vectors);
+    Loop parts = loop_begin(r, constant_i64(r, 0), constant_i64(r, form->rows), form->part);
+    for (int v = 0; v < form->vectors; v++) {
+        IrValue from = build_add(r->builder, lane, constant_i64(r, (int64_t)v * r->vector_lanes));
+        load_strip(r, s, build_add(r->builder, row, parts.index), from, form->group, form->part, strip->rows);
+        for (int n = 0; n < form->part; n++) {
+            IrValue at = build_add(r->builder, parts.index, constant_i64(r, n));
+            build_store(r->builder, strip->rows[n], row_address(r, s, strip, at, form, v), 0);
+        }
+    }
+    loop_end(r, &parts);
 }
 
 static void render_row(Render *r, IrValue row, IrValue lane) {
@@ -141,35 +169,95 @@ static int strip_groups(const Render *r, int group) {
     return groups > 1 ? groups : 1;
 }
 
-static void render_strip(Render *r, IrValue row, IrValue lane, int group, int height) {
+/* Of elements of two bytes and less, strips of whole lines are so large that they gain nothing (4096 x 4096 f16: 9.2 ms instead of
+ * 8.3). */
+int tile_vectors(const Render *r) {
+    enum { LEAST_BYTES = 4 };
+    int wide = 1, vectors = 1;
+    if (!r->isa.avx2 || r->isa.avx512) return 1; /* vectors are lines, or registers are few and short */
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->inst->op != K_LOAD && s->inst->op != K_STORE) continue;
+        int bytes = (int)access_bytes(r, s->inst);
+        bool line = s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
+        if ((s->tiled || line) && bytes < LEAST_BYTES) return 1;
+        if (!s->tiled && line && bytes > wide) wide = bytes;
+    }
+    while (vectors * r->vector_lanes * wide < CACHE_LINE) vectors *= 2;
+    return vectors;
+}
+
+/* As many rows as fill a line of the narrowest load. */
+static Form whole_lines(const Render *r, Form part) {
+    int narrow = CACHE_LINE;
+    Form form = {part.rows, tile_vectors(r), part.part, part.group};
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->tiled && r->needed[0][i] && access_bytes(r, s->inst) < narrow) narrow = (int)access_bytes(r, s->inst);
+    }
+    while (form.vectors > 1 && form.rows * narrow < CACHE_LINE) form.rows *= 2;
+    return form;
+}
+
+static void render_strip(Render *r, IrValue row, IrValue lane, const Form *form) {
     int count = r->kernel->insts.count, lanes = r->vector_lanes;
     Strip *strips = ARENA_ARRAY(r->arena, Strip, count);
-    bool straight = render_weight(r, 0) * height <= STRAIGHT_STRIP;
+    bool straight = !is_wide(form) && render_weight(r, 0) * form->rows <= STRAIGHT_STRIP;
     IrValue element = build_add(r->builder, r->range_start, lane);
-    r->lanes = lanes, r->unroll = 1, r->mask = r->live = NULL;
+    r->lanes = lanes, r->unroll = form->vectors, r->mask = r->live = NULL;
     for (int i = 0; i < count; i++) {
         Slot *s = &r->slots[i];
         if (!s->tiled || !r->needed[0][i]) continue;
-        load_strip(r, s, row, element, group, height, strips[i].rows);
-        if (straight) continue;
-        strips[i].memory = build_variable(r->builder, row_type(r, s, lanes), height);
-        for (int n = 0; n < height; n++)
-            build_store(r->builder, strips[i].rows[n], row_address(r, s, &strips[i], constant_i64(r, n)), 0);
+        s->tile_row = strips[i].row;
+        if (straight)
+            load_strip(r, s, row, element, form->group, form->rows, strips[i].rows);
+        else
+            load_parts(r, s, &strips[i], row, element, form);
     }
     Loop loop = {.index = constant_i64(r, 0)};
-    if (!straight) loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, height), 1);
-    for (int n = 0; n < (straight ? height : 1); n++) {
+    if (!straight) loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, form->rows), 1);
+    for (int n = 0; n < (straight ? form->rows : 1); n++) {
         IrValue at = straight ? constant_i64(r, n) : loop.index;
         for (int i = 0; i < count; i++) {
             Slot *s = &r->slots[i];
-            s->tile_row = strips[i].rows[n];
-            if (strips[i].memory)
-                s->tile_row = build_load(r->builder, row_type(r, s, lanes), row_address(r, s, &strips[i], at), 0);
+            strips[i].row[0] = strips[i].rows[n];
+            for (int v = 0; v < form->vectors && strips[i].memory; v++)
+                strips[i].row[v] =
+                    build_load(r->builder, row_type(r, s, lanes), row_address(r, s, &strips[i], at, form, v), 0);
         }
         render_row(r, build_add(r->builder, row, at), lane);
     }
     if (!straight) loop_end(r, &loop);
     for (int i = 0; i < count; i++) r->slots[i].tile_row = NULL;
+}
+
+static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
+    enum { AT_ONCE = 8 };
+    Loop loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, count), AT_ONCE);
+    IrValue at = build_offset(r->builder, from, build_mul(r->builder, loop.index, stride), 1);
+    for (int n = 0; n < AT_ONCE; n++) {
+        IrValue line = build_offset(r->builder, at, build_mul(r->builder, stride, constant_i64(r, n)), 1);
+        build_prefetch(r->builder, line, 2);
+    }
+    loop_end(r, &loop);
+}
+
+/* Whole lines that the strip at `row` and `lane` reads, to the second cache: more of them than a set of the first holds may
+ * be a power of two of bytes apart. */
+static void prefetch_strip(Render *r, IrValue row, IrValue lane, const Form *form) {
+    IrBuilder *b = r->builder;
+    int axis = r->kernel->tile_axis;
+    IrValue element = build_add(b, r->range_start, lane);
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->inst->op != K_LOAD || !r->needed[0][i] || s->level < 3) continue;
+        bool is_line = s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
+        if (!s->tiled && (!is_line || s->inst->access->kind[axis] == STRIDE_ZERO)) continue;
+        IrValue down = access_stride(r, s->inst, axis), across = access_stride(r, s->inst, r->vector_axis);
+        IrValue offset = build_add(b, build_mul(b, row, down), build_mul(b, element, across));
+        IrValue from = build_offset(b, s->pointer[1], offset, 1);
+        prefetch_lines(r, from, s->tiled ? across : down, s->tiled ? form->vectors * r->vector_lanes : form->rows);
+    }
 }
 
 /* --- the tile --- */
@@ -198,27 +286,88 @@ static void render_edges(Render *r, IrValue first, IrValue rows, IrValue whole_r
     loop_end(r, &loop);
 }
 
-/* Strips of `height` rows from row `from` to row `to` of the tile. */
-static void render_strips(Render *r, IrValue first, IrValue from, IrValue to, IrValue whole, int group, int height) {
-    Loop outer = loop_begin(r, from, to, height);
-    Loop inner = loop_begin(r, constant_i64(r, 0), whole, r->vector_lanes);
-    render_strip(r, build_add(r->builder, first, outer.index), inner.index, group, height);
+typedef struct Range {
+    IrValue from, to;
+} Range;
+
+/* Strips over rows and lanes of the tile. Each wide one prefetches what the next one reads. */
+static void render_strips(Render *r, IrValue first, Range rows, Range lanes, const Form *form) {
+    IrBuilder *b = r->builder;
+    int64_t step = (int64_t)form->vectors * r->vector_lanes;
+    Loop outer = loop_begin(r, rows.from, rows.to, form->rows);
+    Loop inner = loop_begin(r, lanes.from, lanes.to, step);
+    IrValue row = build_add(b, first, outer.index);
+    if (is_wide(form)) {
+        IrValue next = build_add(b, inner.index, constant_i64(r, step));
+        IrValue over = build_compare(b, IR_SGE, next, lanes.to);
+        IrValue down = build_select(b, over, constant_i64(r, form->rows), constant_i64(r, 0));
+        prefetch_strip(r, build_add(b, row, down), build_select(b, over, lanes.from, next), form);
+    }
+    render_strip(r, row, inner.index, form);
     loop_end(r, &inner);
     loop_end(r, &outer);
 }
 
-/* The same, with one question for all that they store, not one a row: whether all of it goes past the caches, or none. */
-static void render_high_strips(Render *r, IrValue first, IrValue to, IrValue whole, int group, int height) {
+/* In strips of whole lines, as far as they go. */
+static void render_lines(Render *r, IrValue first, Range rows, Range lanes, const Form *form, const Form *lines) {
+    IrValue down = whole_steps(r, rows.to, lines->rows);
+    IrValue across = whole_steps(r, lanes.to, (int64_t)lines->vectors * r->vector_lanes);
+    render_strips(r, first, (Range){rows.from, down}, (Range){lanes.from, across}, lines);
+    for (int i = 0; i < r->kernel->insts.count; i++) r->slots[i].stream = NULL;
+    render_strips(r, first, (Range){rows.from, down}, (Range){across, lanes.to}, form);
+    render_strips(r, first, (Range){down, rows.to}, lanes, form);
+}
+
+/* Whether nothing that is loaded lies at the same place of a page as what is stored: rows are often a multiple of a page apart,
+ * and a load waits for an earlier store with the same last twelve bits of its address, for long where that goes past the caches. */
+static IrValue is_apart(Render *r, const Slot *to, IrValue so_far) {
+    enum { PAGE = 4096, NEAR = 512 };
+    IrBuilder *b = r->builder;
+    IrValue at = build_cast(b, IR_BITS, to->pointer[1], IR_I64);
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->inst->op != K_LOAD || s->tiled || s->inst->access->kind[r->kernel->tile_axis] == STRIDE_ZERO) continue;
+        IrValue distance = build_sub(b, build_cast(b, IR_BITS, s->pointer[1], IR_I64), at);
+        distance = build_and(b, build_add(b, distance, constant_i64(r, NEAR)), constant_i64(r, PAGE - 1));
+        so_far = build_and(b, so_far, build_compare(b, IR_SGT, distance, constant_i64(r, 2 * NEAR)));
+    }
+    return so_far;
+}
+
+static IrValue is_line_aligned(Render *r, const Slot *s) {
+    IrBuilder *b = r->builder;
+    IrValue start =
+        s->tiled ? constant_i64(r, 0) : build_mul(b, r->range_start, constant_i64(r, access_bytes(r, s->inst)));
+    IrValue bits = build_add(b, build_cast(b, IR_BITS, s->pointer[1], IR_I64), start);
+    bits = build_or(b, bits, access_stride(r, s->inst, s->tiled ? r->vector_axis : r->kernel->tile_axis));
+    IrValue rest = build_and(b, bits, constant_i64(r, CACHE_LINE - 1));
+    return build_compare(b, IR_EQ, rest, constant_i64(r, 0));
+}
+
+/* Whether strips of whole lines pay: they meet whole lines, which they store past the caches. */
+static IrValue meets_lines(Render *r, IrValue so_far) {
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->stream || s->tiled) so_far = build_and(r->builder, so_far, is_line_aligned(r, s));
+        if (s->stream) so_far = is_apart(r, s, so_far);
+    }
+    return so_far;
+}
+
+/* The same, with one question for all that they store, not one a row: whether all of it goes past the caches, in strips of the form
+ * `lines`, or none. */
+static void render_high_strips(Render *r, IrValue first, Range rows, Range lanes, const Form *form, const Form *lines) {
     int count = r->kernel->insts.count;
-    IrValue *streams = ARENA_ARRAY(r->arena, IrValue, count), all = NULL, zero = constant_i64(r, 0);
+    IrValue *streams = ARENA_ARRAY(r->arena, IrValue, count), all = NULL;
     for (int i = 0; i < count; i++) {
         streams[i] = r->slots[i].stream;
         if (streams[i]) all = all ? build_and(r->builder, all, streams[i]) : streams[i];
     }
     if (!all) {
-        render_strips(r, first, zero, to, whole, group, height);
+        render_strips(r, first, rows, lanes, form);
         return;
     }
+    if (is_wide(lines)) all = meets_lines(r, all);
     IrBlock ways[] = {build_block_new(r->builder, "plain"), build_block_new(r->builder, "past")};
     IrBlock over = build_block_new(r->builder, "over");
     build_condbr(r->builder, all, ways[1], ways[0]);
@@ -226,10 +375,14 @@ static void render_high_strips(Render *r, IrValue first, IrValue to, IrValue who
         build_at(r->builder, ways[past]);
         for (int i = 0; i < count; i++)
             if (streams[i]) r->slots[i].stream = past ? constant_int(r, IR_I1, 1) : NULL;
-        render_strips(r, first, zero, to, whole, group, height);
+        if (past && is_wide(lines))
+            render_lines(r, first, rows, lanes, form, lines);
+        else
+            render_strips(r, first, rows, lanes, form);
         build_br(r->builder, over);
     }
-    for (int i = 0; i < count; i++) r->slots[i].stream = streams[i];
+    /* What is left is less than lines. */
+    for (int i = 0; i < count; i++) r->slots[i].stream = is_wide(lines) ? NULL : streams[i];
     build_at(r->builder, over);
 }
 
@@ -237,6 +390,7 @@ void render_tiles(Render *r) {
     const Kernel *k = r->kernel;
     int axis = k->tile_axis, group = strip_rows(r), height = group * strip_groups(r, group);
     int64_t lanes = r->vector_lanes;
+    const Form low = {group, 1, group, group}, high = {height, 1, height, group}, lines = whole_lines(r, high);
     IrValue block = constant_i64(r, k->tile_block), zero = constant_i64(r, 0);
     IrValue first = build_mul(r->builder, r->index[axis], block);
     IrValue rows = build_smin(r->builder, build_sub(r->builder, r->size[axis], first), block);
@@ -244,11 +398,11 @@ void render_tiles(Render *r) {
     if (lanes > 1) {
         IrValue high_rows = whole_steps(r, rows, height);
         whole = whole_steps(r, r->range_count, lanes);
-        render_high_strips(r, first, high_rows, whole, group, height);
+        render_high_strips(r, first, (Range){zero, high_rows}, (Range){zero, whole}, &high, &lines);
         whole_rows = high_rows;
         if (height > group && !divides(&k->axes[axis], k->tile_block, height)) {
             whole_rows = whole_steps(r, rows, group);
-            render_strips(r, first, high_rows, whole_rows, whole, group, group);
+            render_strips(r, first, (Range){high_rows, whole_rows}, (Range){zero, whole}, &low);
         }
     }
     bool even =
