@@ -64,6 +64,10 @@ WINDOWS = [
     *table("LpPool",
            *(row(f"p {p}, sizes rounded {'up' if up else 'down'}", [f(1, 2, 7, 7)], kernel_shape=[3, 3], strides=[2, 3], ceil_mode=up, p=p) for p in (1, 2) for up in (0, 1)),
            version=18, **SUMS),
+    *(case for op in ("MaxPool", "AveragePool", "LpPool") for case in table(
+        op, *(row(f"{taps} x {taps} taps of {channels} channels", [f(2, channels, 13, 14)], kernel_shape=[taps, taps], strides=[2, 1], pads=[1] * 4)
+              for taps, channels in ((3, 37), (8, 64), (9, 70))), version=18 if op == "LpPool" else 12, **SUMS)),
+    *table("LpPool", row("p 3, of more taps than are held at once", [f(1, 5, 12, 12)], kernel_shape=[9, 9], p=3), version=18, **SUMS),
     *table("MaxUnpool",
            row("padding", [data([[[[1, 2], [3, 4]]]], f32), data([[[[0, 2], [6, 8]]]], i64)], kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 1, 1]), version=11),
     *table("ConvInteger",

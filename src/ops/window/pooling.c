@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host kernels of MaxPool, AveragePool and LpPool over channels-last tensors: a result's row of channels is combined
- * from the rows under its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads.
+ * from the rows under its window, some channels at a time, which stay in registers over all of them. Rows are dealt to the
+ * pool's threads.
  *
  * Their gradients give a window's row back to the rows under it. Windows overlap, so that threads share out the channels. */
 #include "ops/window/window.h"
@@ -38,31 +39,62 @@ static Taps taps_within(const Pooling *p, int axis, int64_t start, int64_t low, 
 
 /* ---- rows of channels ---- */
 
-#define DEFINE_ROWS(T, NAME)                                                                                           \
-    VECTORISED static void max_##NAME(const T *x, T *y, int64_t count) {                                               \
-        for (int64_t i = 0; i < count; i++) y[i] = x[i] > y[i] ? x[i] : y[i];                                          \
-    }                                                                                                                  \
-    static void max_place_##NAME(const T *x, T *y, int64_t *places, int64_t place, int64_t count) {                    \
-        for (int64_t i = 0; i < count; i++)                                                                            \
-            if (x[i] > y[i]) y[i] = x[i], places[i] = place;                                                           \
-    }
-DEFINE_ROWS(float, f32)
-DEFINE_ROWS(double, f64)
-DEFINE_ROWS(int8_t, i8)
-DEFINE_ROWS(uint8_t, u8)
+enum { AT_ONCE = 32, MOST_TAPS = 64 };
 
-#define DEFINE_SUMS(T, NAME, ABS, POW)                                                                                 \
-    VECTORISED static void add_##NAME(const T *x, T *y, int64_t count) {                                               \
-        for (int64_t i = 0; i < count; i++) y[i] += x[i];                                                              \
-    }                                                                                                                  \
-    VECTORISED static void add_absolute_##NAME(const T *x, T *y, int64_t count) {                                      \
-        for (int64_t i = 0; i < count; i++) y[i] += ABS(x[i]);                                                         \
-    }                                                                                                                  \
-    VECTORISED static void add_square_##NAME(const T *x, T *y, int64_t count) {                                        \
-        for (int64_t i = 0; i < count; i++) y[i] += x[i] * x[i];                                                       \
-    }                                                                                                                  \
-    static void add_power_##NAME(const T *x, T *y, T p, int64_t count) {                                               \
-        for (int64_t i = 0; i < count; i++) y[i] += POW(ABS(x[i]), p);                                                 \
+/* y: what the rows (at least one), in their order, and before them y itself if `begun`, come to by TAKE(element, what there is
+ * so far); FIRST: of the first element alone. */
+#define DEFINE_TAPS(NAME, T, FIRST, TAKE)                                                                              \
+    VECTORISED static void NAME(const void *const *rows, int taps, bool begun, T *y, int64_t count) {                  \
+        int64_t i = 0;                                                                                                 \
+        for (; i + AT_ONCE <= count; i += AT_ONCE) {                                                                   \
+            T so_far[AT_ONCE];                                                                                         \
+            const T *first = (const T *)rows[0] + i;                                                                   \
+            for (int k = 0; k < AT_ONCE; k++) so_far[k] = begun ? y[i + k] : FIRST(first[k]);                          \
+            for (int t = !begun; t < taps; t++) {                                                                      \
+                const T *x = (const T *)rows[t] + i;                                                                   \
+                for (int k = 0; k < AT_ONCE; k++) so_far[k] = TAKE(x[k], so_far[k]);                                   \
+            }                                                                                                          \
+            for (int k = 0; k < AT_ONCE; k++) y[i + k] = so_far[k];                                                    \
+        }                                                                                                              \
+        for (int t = 0; t < taps; t++) {                                                                               \
+            const T *x = rows[t];                                                                                      \
+            for (int64_t k = i; k < count; k++) y[k] = t || begun ? TAKE(x[k], y[k]) : FIRST(x[k]);                    \
+        }                                                                                                              \
+    }
+#define ITSELF(x) (x)
+#define SQUARE(x) ((x) * (x))
+#define GREATER(x, y) ((x) > (y) ? (x) : (y))
+#define SUM(x, y) ((y) + (x))
+#define SUM_SQUARE(x, y) ((y) + (x) * (x))
+#define SUM_F32(x, y) ((y) + fabsf(x))
+#define SUM_F64(x, y) ((y) + fabs(x))
+DEFINE_TAPS(max_f32, float, ITSELF, GREATER)
+DEFINE_TAPS(max_f64, double, ITSELF, GREATER)
+DEFINE_TAPS(max_i8, int8_t, ITSELF, GREATER)
+DEFINE_TAPS(max_u8, uint8_t, ITSELF, GREATER)
+DEFINE_TAPS(add_f32, float, ITSELF, SUM)
+DEFINE_TAPS(add_f64, double, ITSELF, SUM)
+DEFINE_TAPS(add_square_f32, float, SQUARE, SUM_SQUARE)
+DEFINE_TAPS(add_square_f64, double, SQUARE, SUM_SQUARE)
+DEFINE_TAPS(add_absolute_f32, float, fabsf, SUM_F32)
+DEFINE_TAPS(add_absolute_f64, double, fabs, SUM_F64)
+
+#define DEFINE_PLACES(T, NAME)                                                                                         \
+    static void max_place_##NAME(const T *x, T *y, int64_t *places, int64_t place, bool begun, int64_t count) {        \
+        for (int64_t i = 0; i < count; i++)                                                                            \
+            if (!begun || x[i] > y[i]) y[i] = x[i], places[i] = place;                                                 \
+    }
+DEFINE_PLACES(float, f32)
+DEFINE_PLACES(double, f64)
+DEFINE_PLACES(int8_t, i8)
+DEFINE_PLACES(uint8_t, u8)
+
+#define DEFINE_ENDS(T, NAME, ABS, POW)                                                                                 \
+    static void add_power_##NAME(const void *const *rows, int taps, bool begun, T p, T *y, int64_t count) {            \
+        for (int t = 0; t < taps; t++) {                                                                               \
+            const T *x = rows[t];                                                                                      \
+            for (int64_t i = 0; i < count; i++) y[i] = (t || begun ? y[i] : 0) + POW(ABS(x[i]), p);                    \
+        }                                                                                                              \
     }                                                                                                                  \
     VECTORISED static void multiply_##NAME(T *y, T factor, int64_t count) {                                            \
         for (int64_t i = 0; i < count; i++) y[i] *= factor;                                                            \
@@ -70,28 +102,40 @@ DEFINE_ROWS(uint8_t, u8)
     static void root_##NAME(T *y, T p, int64_t count) {                                                                \
         for (int64_t i = 0; i < count; i++) y[i] = POW(y[i], 1 / p);                                                   \
     }
-DEFINE_SUMS(float, f32, fabsf, powf)
-DEFINE_SUMS(double, f64, fabs, pow)
+DEFINE_ENDS(float, f32, fabsf, powf)
+DEFINE_ENDS(double, f64, fabs, pow)
 
-static void max_row(const Pooling *p, const void *x, void *y, int64_t *places, int64_t place) {
+static void place_row(const Pooling *p, const void *x, void *y, int64_t *places, int64_t place, bool begun) {
     switch (p->dtype) {
-    case DT_F32: places ? max_place_f32(x, y, places, place, p->channels) : max_f32(x, y, p->channels); break;
-    case DT_F64: places ? max_place_f64(x, y, places, place, p->channels) : max_f64(x, y, p->channels); break;
-    case DT_I8: places ? max_place_i8(x, y, places, place, p->channels) : max_i8(x, y, p->channels); break;
-    default: places ? max_place_u8(x, y, places, place, p->channels) : max_u8(x, y, p->channels); break;
+    case DT_F32: max_place_f32(x, y, places, place, begun, p->channels); break;
+    case DT_F64: max_place_f64(x, y, places, place, begun, p->channels); break;
+    case DT_I8: max_place_i8(x, y, places, place, begun, p->channels); break;
+    default: max_place_u8(x, y, places, place, begun, p->channels); break;
     }
 }
 
-static void sum_row(const Pooling *p, const void *x, void *y) {
+static void max_rows(const Pooling *p, const void *const *rows, int taps, bool begun, void *y) {
+    switch (p->dtype) {
+    case DT_F32: max_f32(rows, taps, begun, y, p->channels); break;
+    case DT_F64: max_f64(rows, taps, begun, y, p->channels); break;
+    case DT_I8: max_i8(rows, taps, begun, y, p->channels); break;
+    default: max_u8(rows, taps, begun, y, p->channels); break;
+    }
+}
+
+static void take_rows(const Pooling *p, const void *const *rows, int taps, bool begun, void *y) {
     bool wide = p->dtype == DT_F64;
-    if (p->mode == POOL_AVERAGE)
-        wide ? add_f64(x, y, p->channels) : add_f32(x, y, p->channels);
+    int64_t n = p->channels;
+    if (p->mode == POOL_MAX)
+        max_rows(p, rows, taps, begun, y);
+    else if (p->mode == POOL_AVERAGE)
+        wide ? add_f64(rows, taps, begun, y, n) : add_f32(rows, taps, begun, y, n);
     else if (p->p == 1)
-        wide ? add_absolute_f64(x, y, p->channels) : add_absolute_f32(x, y, p->channels);
+        wide ? add_absolute_f64(rows, taps, begun, y, n) : add_absolute_f32(rows, taps, begun, y, n);
     else if (p->p == 2)
-        wide ? add_square_f64(x, y, p->channels) : add_square_f32(x, y, p->channels);
+        wide ? add_square_f64(rows, taps, begun, y, n) : add_square_f32(rows, taps, begun, y, n);
     else
-        wide ? add_power_f64(x, y, p->p, p->channels) : add_power_f32(x, y, (float)p->p, p->channels);
+        wide ? add_power_f64(rows, taps, begun, p->p, y, n) : add_power_f32(rows, taps, begun, (float)p->p, y, n);
 }
 
 static void finish_row(const Pooling *p, void *y, int64_t divisor) {
@@ -150,7 +194,9 @@ static void window_row(const Pooling *p, int64_t row) {
     size_t size = dtype_size(p->dtype);
     char *y = p->y + (size_t)(row * p->channels) * size;
     int64_t *places = p->places ? p->places + row * p->channels : NULL;
-    bool fresh = true;
+    const void *rows[MOST_TAPS];
+    int held = 0;
+    bool begun = false;
     for (int64_t a = taps[0].first; a < taps[0].end; a++) {
         int64_t i0 = taps[0].start + a * p->dilation[0];
         for (int64_t b = taps[1].first; b < taps[1].end; b++) {
@@ -160,18 +206,18 @@ static void window_row(const Pooling *p, int64_t row) {
                 int64_t place = i0 * p->place_step[0] + i1 * p->place_step[1] + i2 * p->place_step[2];
                 const char *x =
                     p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
-                if (fresh && p->mode != POOL_LP) {
-                    memcpy(y, x, (size_t)p->channels * size);
-                    for (int64_t k = 0; places && k < p->channels; k++) places[k] = place;
-                } else {
-                    if (fresh) start_row(p, y, NULL);
-                    p->mode == POOL_MAX ? max_row(p, x, y, places, place) : sum_row(p, x, y);
-                }
-                fresh = false;
+                if (places)
+                    place_row(p, x, y, places, place, begun);
+                else
+                    rows[held++] = x;
+                if (held == MOST_TAPS) take_rows(p, rows, held, begun, y);
+                begun |= places || held == MOST_TAPS;
+                held %= MOST_TAPS;
             }
         }
     }
-    if (fresh) start_row(p, y, places);
+    if (held) take_rows(p, rows, held, begun, y);
+    if (!held && !begun) start_row(p, y, places);
     if (p->mode != POOL_MAX) finish_row(p, y, w.divisor);
     for (int64_t k = 0; places && k < p->channels; k++) places[k] += (image * p->channels + k) * p->plane;
 }
