@@ -355,6 +355,11 @@ static const struct {
      "y = onnx SoftmaxCrossEntropyLoss@13 x, t\n"
      "}\n",
      "SoftmaxCrossEntropyLoss: sample 0, place [1, 2] has the label 2, and there are 2 classes, 0 to 1"},
+    {"a loss of conditions, with an ignored class",
+     "graph (x: bool[3, 5], t: i64[3]) -> (y) {\n"
+     "y = onnx SoftmaxCrossEntropyLoss@13 x, t {ignore_index = -1}\n"
+     "}\n",
+     "node \"SoftmaxCrossEntropyLoss\" (SoftmaxCrossEntropyLoss, opset 13): sub does not work on bool (\"x\")"},
     {"an unknown operator",
      "graph (x: f32[2]) -> (y) {\n"
      "y = onnx Frobnicate@13 x\n"

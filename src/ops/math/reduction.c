@@ -394,6 +394,7 @@ static Value *likelihood_loss(Lowering *l, const Node *n, const Scores *s, Value
     if (ignore) {
         ignored = binary(l, PRIM_EQ, target, scalar_int(l, target->dtype, ignore->i));
         target = where(l, ignored, scalar_int(l, target->dtype, 0), target);
+        if (!target) return NULL;
     }
     /* One below 0 is as wrong as one above the classes, where an index counts from the end: none is as far below as that. */
     Value *classes = cast_like(l, dim_scalar(l, s->x->dims[1]), target);
