@@ -114,7 +114,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
     const Weight *w = slice->product->weight;
     const TileSet *set = w->set;
     /* Not by `count`, which depends on threads: sums of blocks are other sums than those of widened weights. */
-    bool rounded = slice->product->rounded,
+    bool rounded = slice->product->row_kind != ROWS_AS_GIVEN,
          narrow = rounded || (slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS);
     int64_t bytes;
     const char *next = take_weight(slice, call, first_depth, narrow, &bytes);
@@ -126,7 +126,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         return;
     }
     const TileBlocks *blocks = rounded ? tile_blocks() : NULL;
-    if (slice->product->digits) {
+    if (slice->product->row_kind == ROWS_DIGITS) {
         blocks->digits[w->form.kind](call);
         return;
     }

@@ -108,6 +108,12 @@ typedef struct RowMaker {
     const void *context;
 } RowMaker;
 
+typedef enum ProductRows {
+    ROWS_AS_GIVEN, /* in the type that is computed in, or narrower */
+    ROWS_ROUNDED,  /* of i8 in blocks (RoundedHead), and so is the weight */
+    ROWS_DIGITS,   /* likewise, and the one row is ROW_DIGITS blocks for each (TileBlocks) */
+} ProductRows;
+
 typedef struct Product {
     int64_t rows;
     int64_t line;                                                      /* chunks of rows are best multiples of it */
@@ -131,9 +137,8 @@ typedef struct Product {
     const int64_t *merged_offsets; /* [taps / merged] */
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
     bool inside;                   /* all rows are interior */
-    bool rounded;                  /* rows are of i8 in blocks (RoundedHead), and so is the weight */
-    bool digits;                   /* of `rounded`: the one row is ROW_DIGITS blocks for each (TileBlocks) */
-    bool scales;                   /* of pairs: sums are multiplied by `scale` */
+    ProductRows row_kind;
+    bool scales; /* of pairs: sums are multiplied by `scale` */
     float scale;
     const BoundEpilogue *epilogue;
 } Product;

@@ -411,8 +411,9 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
             .offsets = one_tap,
             .zeros = one_tap,
             .merged = 1,
-            .rounded = factors == FACTORS_ROUNDED || factors == FACTORS_DIGITS,
-            .digits = factors == FACTORS_DIGITS,
+            .row_kind = factors == FACTORS_DIGITS    ? ROWS_DIGITS
+                        : factors == FACTORS_ROUNDED ? ROWS_ROUNDED
+                                                     : ROWS_AS_GIVEN,
             .scales = anchor->quads && m->alpha != 1,
             .scale = m->alpha,
             .epilogue = &run->epilogue};
