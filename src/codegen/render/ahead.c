@@ -74,6 +74,6 @@ void ahead_body(Render *r, int stage, IrValue index) {
         int64_t bytes = access_bytes(r, s->inst), vector = bytes * r->lanes;
         IrValue from = build_offset(r->builder, s->ahead_pointer, index, (int)bytes);
         for (int c = 0; c < r->unroll; c++)
-            if (c * vector % CACHE_LINE == 0) prefetch(r, from, constant_i64(r, c * vector));
+            if (c * vector % CACHE_LINE == 0) prefetch(r, from, constant_i64(r, c * vector), 1);
     }
 }

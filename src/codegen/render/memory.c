@@ -95,8 +95,8 @@ static IrValue copy_pointer(Render *r, Slot *s, int copy) {
     return offset_pointer(r, pointer, build_mul(r->builder, stride, constant_i64(r, (int64_t)copy * r->lanes)));
 }
 
-void prefetch(Render *r, IrValue address, IrValue bytes) {
-    build_prefetch(r->builder, offset_pointer(r, address, bytes), 1);
+void prefetch(Render *r, IrValue address, IrValue bytes, int cache) {
+    build_prefetch(r->builder, offset_pointer(r, address, bytes), cache);
 }
 
 void render_load(Render *r, int i) {
@@ -114,7 +114,7 @@ void render_load(Render *r, int i) {
         IrValue value = s->tile_row ? s->tile_row[c] : NULL;
         if (!value) {
             IrValue pointer = copy_pointer(r, s, c);
-            if (ahead && c * r->lanes * align % CACHE_LINE == 0) prefetch(r, pointer, ahead);
+            if (ahead && c * r->lanes * align % CACHE_LINE == 0) prefetch(r, pointer, ahead, 1);
             bool line = r->lanes == 1 || s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
             value = line ? load_line(r, type, pointer, align)
                          : load_strided(r, type, pointer, access_stride(r, s->inst, r->vector_axis), align);
@@ -252,20 +252,27 @@ void stream_setup(Render *r) {
     }
 }
 
-static IrValue is_multiple(Render *r, IrValue bits, int64_t power) {
+IrValue is_multiple(Render *r, IrValue bits, int64_t power) {
     IrValue rest = build_and(r->builder, bits, constant_i64(r, power - 1));
     return build_compare(r->builder, IR_EQ, rest, constant_i64(r, 0));
+}
+
+IrValue place_bits(Render *r, const Slot *s, int along) {
+    IrValue bits = build_cast(r->builder, IR_BITS, s->pointer[1], IR_I64);
+    if (along == r->vector_axis) {
+        IrValue start = build_mul(r->builder, r->range_start, constant_i64(r, access_bytes(r, s->inst)));
+        bits = build_add(r->builder, bits, start);
+    }
+    for (int a = 0; a < r->kernel->axis_count; a++)
+        if (r->axis_level[a] > 1 && a != along) bits = build_or(r->builder, bits, access_stride(r, s->inst, a));
+    return bits;
 }
 
 void stream_task(Render *r) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!s->large) continue;
-        IrValue start = build_mul(r->builder, r->range_start, constant_i64(r, access_bytes(r, s->inst)));
-        IrValue bits = build_add(r->builder, build_cast(r->builder, IR_BITS, s->pointer[1], IR_I64), start);
-        for (int a = 0; a < r->kernel->axis_count; a++)
-            if (r->axis_level[a] > 1 && a != r->vector_axis)
-                bits = build_or(r->builder, bits, access_stride(r, s->inst, a));
+        IrValue bits = place_bits(r, s, r->vector_axis);
         s->stream = build_and(r->builder, s->large, is_multiple(r, bits, access_bytes(r, s->inst) * r->vector_lanes));
         if (r->class != CLASS_TILE) s->pieces = build_and(r->builder, s->large, is_multiple(r, bits, PIECE));
     }

@@ -186,7 +186,11 @@ int tile_vectors(const Render *r);
 IrType type_memory(Render *r, DType dtype, int lanes);
 IrValue load_line(Render *r, IrType type, IrValue pointer, int64_t align); /* in the present form */
 void store_line(Render *r, IrValue value, IrValue pointer, int64_t align);
-void prefetch(Render *r, IrValue address, IrValue bytes); /* what is that far behind the address */
+void prefetch(Render *r, IrValue address, IrValue bytes, int cache); /* what is that far behind the address */
+/* Bits of the addresses at which runs of the access along an axis begin in this task, wherever its other axes are: what power of two
+ * divides these (is_multiple) divides all of them. */
+IrValue place_bits(Render *r, const Slot *s, int along);
+IrValue is_multiple(Render *r, IrValue bits, int64_t power);
 void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);

@@ -61,7 +61,8 @@ typedef struct Form {
     int group;         /* of which so many are transposed together, 16 bytes each */
 } Form;
 
-static bool is_wide(const Form *form) { return form->rows > form->part || form->vectors > 1; }
+/* It takes whole lines through memory. */
+static bool is_wide(const Form *form) { return form->vectors > 1; }
 
 /* The rows of one load. */
 typedef struct Strip {
@@ -97,7 +98,7 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     for (int n = 0; n < lanes; n++) {
         IrValue step = build_mul(r->builder, stride, constant_i64(r, n));
         IrValue at = build_offset(r->builder, base, step, 1);
-        if (count * bytes >= CACHE_LINE) prefetch(r, at, constant_i64(r, count * bytes));
+        if (count * bytes >= CACHE_LINE) prefetch(r, at, constant_i64(r, count * bytes), 1);
         if (square) {
             rows[n] = build_load(r->builder, row_type(r, s, lanes), at, bytes);
             continue;
@@ -235,10 +236,7 @@ static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
     enum { AT_ONCE = 8 };
     Loop loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, count), AT_ONCE);
     IrValue at = build_offset(r->builder, from, build_mul(r->builder, loop.index, stride), 1);
-    for (int n = 0; n < AT_ONCE; n++) {
-        IrValue line = build_offset(r->builder, at, build_mul(r->builder, stride, constant_i64(r, n)), 1);
-        build_prefetch(r->builder, line, 2);
-    }
+    for (int n = 0; n < AT_ONCE; n++) prefetch(r, at, build_mul(r->builder, stride, constant_i64(r, n)), 2);
     loop_end(r, &loop);
 }
 
@@ -310,12 +308,15 @@ static void render_strips(Render *r, IrValue first, Range rows, Range lanes, con
 
 /* In strips of whole lines, as far as they go. */
 static void render_lines(Render *r, IrValue first, Range rows, Range lanes, const Form *form, const Form *lines) {
-    IrValue down = whole_steps(r, rows.to, lines->rows);
-    IrValue across = whole_steps(r, lanes.to, (int64_t)lines->vectors * r->vector_lanes);
+    const Kernel *k = r->kernel;
+    int64_t step = (int64_t)lines->vectors * r->vector_lanes;
+    IrValue down = whole_steps(r, rows.to, lines->rows), across = whole_steps(r, lanes.to, step);
     render_strips(r, first, (Range){rows.from, down}, (Range){lanes.from, across}, lines);
     for (int i = 0; i < r->kernel->insts.count; i++) r->slots[i].stream = NULL;
-    render_strips(r, first, (Range){rows.from, down}, (Range){across, lanes.to}, form);
-    render_strips(r, first, (Range){down, rows.to}, lanes, form);
+    if (!divides(&k->axes[r->vector_axis], k->lane_block, step))
+        render_strips(r, first, (Range){rows.from, down}, (Range){across, lanes.to}, form);
+    if (!divides(&k->axes[k->tile_axis], k->tile_block, lines->rows))
+        render_strips(r, first, (Range){down, rows.to}, lanes, form);
 }
 
 /* Whether nothing that is loaded lies at the same place of a page as what is stored: rows are often a multiple of a page apart,
@@ -334,21 +335,14 @@ static IrValue is_apart(Render *r, const Slot *to, IrValue so_far) {
     return so_far;
 }
 
-static IrValue is_line_aligned(Render *r, const Slot *s) {
-    IrBuilder *b = r->builder;
-    IrValue start =
-        s->tiled ? constant_i64(r, 0) : build_mul(b, r->range_start, constant_i64(r, access_bytes(r, s->inst)));
-    IrValue bits = build_add(b, build_cast(b, IR_BITS, s->pointer[1], IR_I64), start);
-    bits = build_or(b, bits, access_stride(r, s->inst, s->tiled ? r->vector_axis : r->kernel->tile_axis));
-    IrValue rest = build_and(b, bits, constant_i64(r, CACHE_LINE - 1));
-    return build_compare(b, IR_EQ, rest, constant_i64(r, 0));
-}
-
 /* Whether strips of whole lines pay: they meet whole lines, which they store past the caches. */
 static IrValue meets_lines(Render *r, IrValue so_far) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         const Slot *s = &r->slots[i];
-        if (s->stream || s->tiled) so_far = build_and(r->builder, so_far, is_line_aligned(r, s));
+        if (s->stream || s->tiled) {
+            IrValue bits = place_bits(r, s, s->tiled ? r->kernel->tile_axis : r->vector_axis);
+            so_far = build_and(r->builder, so_far, is_multiple(r, bits, CACHE_LINE));
+        }
         if (s->stream) so_far = is_apart(r, s, so_far);
     }
     return so_far;

@@ -206,13 +206,15 @@ static void window_row(const Pooling *p, int64_t row) {
                 int64_t place = i0 * p->place_step[0] + i1 * p->place_step[1] + i2 * p->place_step[2];
                 const char *x =
                     p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
-                if (places)
+                if (places) {
                     place_row(p, x, y, places, place, begun);
-                else
+                } else {
                     rows[held++] = x;
-                if (held == MOST_TAPS) take_rows(p, rows, held, begun, y);
-                begun |= places || held == MOST_TAPS;
-                held %= MOST_TAPS;
+                    if (held < MOST_TAPS) continue;
+                    take_rows(p, rows, held, begun, y);
+                    held = 0;
+                }
+                begun = true;
             }
         }
     }

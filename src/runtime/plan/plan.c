@@ -251,7 +251,7 @@ static void choose_inplace(Plan *plan, const Step *step, int number) {
     for (int o = 0; o < step->output_count; o++) {
         Slot *to = step->outputs[o] >= 0 ? &plan->slots[step->outputs[o]] : NULL;
         for (int i = 0; to && i < step->input_count && to->inplace < 0; i++) {
-            if (!step_may_share(plan, step, o, i)) continue;
+            if (step->inputs[i] < 0) continue;
             int root = plan->slots[step->inputs[i]].root;
             Slot *from = &plan->slots[root];
             bool fits = from->storage == STORE_PLANNED && to->storage == STORE_PLANNED && from->last == number &&
@@ -259,7 +259,7 @@ static void choose_inplace(Plan *plan, const Step *step, int number) {
                         plan->exprs.items[from->bytes_expr] == plan->exprs.items[to->bytes_expr];
             for (int k = 0; k < o; k++) /* not taken by another output of this step */
                 fits &= step->outputs[k] < 0 || plan->slots[step->outputs[k]].inplace != root;
-            if (fits) to->inplace = root;
+            if (fits && step_may_share(plan, step, o, i)) to->inplace = root;
         }
     }
 }
