@@ -121,16 +121,20 @@ AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena) {
     const int64_t q1[] = {q[0], q[2], q[1], q[3]}, k1[] = {k[0], k[1], k[3], k[2]}, v1[] = {v[2], v[0], v[1], v[3]},
                   out1[] = {out[0], out[2], out[1], out[3]};
     const int64_t k2[] = {k[2], k[0], k[1], k[3]}, v2[] = {v[2], v[0], v[1], v[3]};
+    const int64_t q3[] = {q[0], q[1], q[3], q[2]}, v3[] = {v[0], v[1], v[3], v[2]},
+                  out3[] = {out[0], out[1], out[3], out[2]};
     double spread = c->spread > 0 ? (double)c->spread : 2;
-    add_input(&s, c->dtype, 4, c->permuted ? q1 : q, spread);
-    add_input(&s, c->dtype, 4, c->permuted ? k1 : c->interleaved ? k2 : k, spread);
-    add_input(&s, c->dtype, 4, c->permuted ? v1 : c->interleaved ? v2 : v, 1);
+    add_input(&s, c->dtype, 4, c->permuted ? q1 : c->apart ? q3 : q, spread);
+    add_input(&s, c->dtype, 4, c->permuted || c->apart ? k1 : c->interleaved ? k2 : k, spread);
+    add_input(&s, c->dtype, 4, c->permuted ? v1 : c->interleaved ? v2 : c->apart ? v3 : v, 1);
     if (c->permuted) {
         node_set_ints(s.node, "perm_q", (const int64_t[]){0, 2, 1, 3}, 4);
         node_set_ints(s.node, "perm_k", (const int64_t[]){0, 1, 3, 2}, 4);
         node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
         node_set_ints(s.node, "perm_out", (const int64_t[]){0, 2, 1, 3}, 4);
     }
+    static const char *const perms[] = {"perm_q", "perm_k", "perm_v", "perm_out"};
+    for (int i = 0; c->apart && i < 4; i++) node_set_ints(s.node, perms[i], (const int64_t[]){0, 1, 3, 2}, 4);
     if (c->interleaved) {
         node_set_ints(s.node, "perm_k", (const int64_t[]){1, 2, 0, 3}, 4);
         node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
@@ -140,7 +144,7 @@ AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena) {
     if (c->poisoned) poison(&s);
     add_mask(&s, c);
     const Dim *dims[4];
-    for (int i = 0; i < 4; i++) dims[i] = dim_const(s.graph->dims, (c->permuted ? out1 : out)[i]);
+    for (int i = 0; i < 4; i++) dims[i] = dim_const(s.graph->dims, (c->permuted ? out1 : c->apart ? out3 : out)[i]);
     node_add_output(s.node, NULL, c->dtype, 4, dims);
     return s;
 }

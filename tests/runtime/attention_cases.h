@@ -33,6 +33,7 @@ typedef struct AttentionCase {
     bool poisoned;    /* some queries and keys hold NaN and infinity */
     float spread;     /* of queries and keys; 0: 2 */
     bool interleaved; /* k and v as [keys, batch, heads, size], as a state that grows is held */
+    bool apart;       /* all four as [batch, heads, size, sequence], as pictures are held channels first */
 } AttentionCase;
 
 typedef struct AttentionSetup {

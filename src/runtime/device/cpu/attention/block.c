@@ -3,10 +3,11 @@
  * (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), and the weighted values, which are scaled
  * whenever the maximum grows (Dao et al., "FlashAttention", 2022). Both products are the tiles of tile.h.
  *
- * Many rows: a query is a column. Scores are [key][query], the product of keys, read where they are by their strides,
- * with the queries turned once; results are [element][query], the product of values, read down their columns, with
- * scores. So nothing is packed, whatever the layout and the head's size are, and the softmax goes along vectors.
- * Few rows: a query is a row, scores are [query][key]; rows of several matrices stand behind each other.
+ * Results are [query][element]. Many rows: scores are [key][query], the product of keys, read where they are by their
+ * strides, with the queries turned once, so that the softmax goes along vectors; the weights of the second product are
+ * the values where they are, its rows the scores, read down their columns. So nothing is packed, whatever the head's
+ * size is, but values whose elements lie apart.
+ * Few rows: scores are [query][key]; rows of several matrices stand behind each other.
  * Of bf16 with many rows both products are those of pairs: exponentials are rounded to bf16 before the second one, their sums
  * are not. */
 #include <math.h>
@@ -47,7 +48,7 @@ Block block_make(const AttentionRun *run, int rows, char **memory) {
     int64_t lines = run->few ? rows : b.columns, pointers = most(b.keys, most(b.width, rows));
     b.queries = block_take(memory, b.size * lines * size);
     b.scores = block_take(memory, b.keys * lines * size);
-    b.results = block_take(memory, b.width * lines * size);
+    b.results = block_take(memory, b.width * rows * size);
     b.values = block_take(memory, b.keys * lines * size);
     b.dense = block_take(memory, lanes * most(b.keys, most(b.size, b.width)) * size);
     const int64_t matrices = run->few ? run->together : 1;
@@ -239,22 +240,42 @@ static void take_queries(const Block *b) {
 }
 
 /* `count` keys of length `length`, from element `at` on. Floats are read where they are; others are widened along the axis
- * that is contiguous. padded: a key's elements are to be readable in whole vectors. */
+ * that is contiguous. */
 static Side take_side(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t at, int64_t count,
-                      int64_t length, bool padded, float *copy) {
-    const int64_t lanes = b->set->lanes;
-    if (t->dtype == DT_F32 && !(padded && length % lanes))
-        return (Side){(const float *)t->data + at, s->row, s->column};
+                      int64_t length, float *copy) {
+    const int64_t step = round_up(length, b->set->lanes);
+    if (t->dtype == DT_F32) return (Side){(const float *)t->data + at, s->row, s->column};
     if (s->row == 1 && s->column != 1) {
         for (int64_t e = 0; e < length; e++)
             attention_gather(t->dtype, t->data, at + e * s->column, 1, count, copy + e * b->keys);
         return (Side){copy, 1, b->keys};
     }
-    int64_t step = round_up(length, lanes);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         attention_gather(t->dtype, t->data, at + i * s->row, s->column, length, copy + i * step);
-        memset(copy + i * step + length, 0, (size_t)(step - length) * sizeof *copy);
-    }
+    return (Side){copy, step, 1};
+}
+
+/* Likewise values, whose elements are to lie beside each other, and to be readable in whole vectors: what lies behind a
+ * row is read with it where the tensor goes on. */
+static Side take_weights(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t at, int64_t count,
+                         int64_t length, float *copy) {
+    const int64_t lanes = b->set->lanes, step = round_up(length, lanes);
+    if (t->dtype == DT_F32 && s->column <= 1 && at + (count - 1) * s->row + step <= tensor_count(t))
+        return (Side){(const float *)t->data + at, s->row, 1};
+    int64_t done = 0;
+    if (t->dtype == DT_F32 && s->row == 1)
+        for (; done + lanes <= count; done += lanes) {
+            int64_t e = 0;
+            for (; e + lanes <= length; e += lanes) {
+                void *rows[TILE_MAX_LANES];
+                for (int64_t j = 0; j < lanes; j++) rows[j] = copy + (done + j) * step + e;
+                b->set->transpose((const float *)t->data + at + done + e * s->column, s->column, rows);
+            }
+            for (int64_t j = done; e < length && j < done + lanes; j++)
+                attention_gather(t->dtype, t->data, at + j + e * s->column, s->column, length - e, copy + j * step + e);
+        }
+    for (; done < count; done++)
+        attention_gather(t->dtype, t->data, at + done * s->row, s->column, length, copy + done * step);
     return (Side){copy, step, 1};
 }
 
@@ -319,20 +340,20 @@ static void add_pairs(const Block *b, int64_t first, int64_t count, bool begins)
         pair_halves(values, 2 * p + 1 < count ? values + shape->v.row : NULL, width,
                     (uint32_t *)(void *)(b->v + p * width));
     }
-    for (int64_t i = 0; i < width; i++) b->read_rows[i] = b->v + i;
-    TileCall call = {.depth = pairs, .has_addend = !begins, .weight_stride = columns};
-    call.depth_gap = pairs == 1 ? 0 : width - 1;
-    multiply(b->pairs, &call, b->read_rows, b->result_rows, width, b->scores, columns);
+    for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r;
+    TileCall call = {.depth = pairs, .has_addend = !begins, .weight_stride = width};
+    call.depth_gap = pairs == 1 ? 0 : columns - 1;
+    multiply(b->pairs, &call, b->read_rows, b->result_rows, b->rows, b->v, width);
 }
 
-static void add_values(const Block *b, const Side *v, int64_t count, bool first) {
-    const int64_t width = b->run->shape.width;
-    TileCall call = {.depth = count, .has_addend = !first};
-    for (int64_t i = 0; i < width; i++) b->read_rows[i] = v->data + i * v->column;
-    call.weight_stride = b->columns;
-    call.depth_gap = v->row - 1;
-    if (count == 1) call.depth_gap = 0;
-    block_multiply(b, &call, b->read_rows, b->result_rows, width, b->scores, b->columns);
+static void add_values(const Block *b, int64_t first, int64_t count, bool begins) {
+    const AttentionShape *shape = &b->run->shape;
+    int64_t at = b->v_matrices[0] + first * shape->v.row;
+    Side v = take_weights(b, b->run->inputs[2], &shape->v, at, count, shape->width, b->v);
+    for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r;
+    TileCall call = {.depth = count, .has_addend = !begins, .weight_stride = v.row};
+    call.depth_gap = count == 1 ? 0 : b->columns - 1;
+    block_multiply(b, &call, b->read_rows, b->result_rows, b->rows, v.data, shape->width);
 }
 
 /* ---- products of few rows ---- */
@@ -340,11 +361,15 @@ static void add_values(const Block *b, const Side *v, int64_t count, bool first)
 /* How many keys of all matrices are scored at a time. */
 static int64_t few_keys(const Block *b, int64_t rows) { return rows < FEW_KEYS ? b->set->lanes : FEW_KEYS; }
 
+/* take_side or take_weights */
+typedef Side Take(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t at, int64_t count, int64_t length,
+                  float *copy);
+
 /* The task's keys or values [first, first + count) of each of its matrices. */
 static void take_sides(const Block *b, const Tensor *t, const AttentionStrides *s, const int64_t *matrices,
-                       int64_t first, int64_t count, int64_t length, bool padded, float *copy, Side *sides) {
+                       int64_t first, int64_t count, int64_t length, Take *take, float *copy, Side *sides) {
     for (int64_t m = 0; m < b->run->together; m++, copy += b->keys * round_up(length, b->set->lanes))
-        sides[m] = take_side(b, t, s, matrices[m] + first * s->row, count, length, padded, copy);
+        sides[m] = take(b, t, s, matrices[m] + first * s->row, count, length, copy);
 }
 
 /* Asks for part `part` of as many as there are matrices, of keys or values [first, first + count) of all these, in the
@@ -375,7 +400,7 @@ static void score_few(const Block *b, int64_t first, int64_t count) {
     const AttentionShape *shape = &b->run->shape;
     const int64_t rows = least(b->rows, b->run->rows), some = few_keys(b, rows);
     Side sides[ATTENTION_ROWS];
-    take_sides(b, b->run->inputs[1], &shape->k, b->k_matrices, first, count, shape->size, false, b->k, sides);
+    take_sides(b, b->run->inputs[1], &shape->k, b->k_matrices, first, count, shape->size, take_side, b->k, sides);
     for (int64_t at = 0; at < count; at += some)
         for (int64_t m = 0; m < b->run->together; m++) {
             Dots call = {.row_stride = b->size, .stride = sides[m].row, .result_stride = b->stride};
@@ -395,7 +420,7 @@ static void add_few(const Block *b, int64_t first, int64_t count, bool begins) {
     const AttentionShape *shape = &b->run->shape;
     const int64_t rows = least(b->rows, b->run->rows), some = FEW_VALUES;
     Side sides[ATTENTION_ROWS];
-    take_sides(b, b->run->inputs[2], &shape->v, b->v_matrices, first, count, shape->width, true, b->v, sides);
+    take_sides(b, b->run->inputs[2], &shape->v, b->v_matrices, first, count, shape->width, take_weights, b->v, sides);
     for (int64_t at = 0; at < count; at += some)
         for (int64_t m = 0; m < b->run->together; m++) {
             TileCall call = {.has_addend = !begins || at, .weight_stride = sides[m].row};
@@ -476,14 +501,7 @@ void block_step(const Block *b, const AttentionStep *step, int index, float *x, 
 
 /* ---- the task ---- */
 
-static void scale_results(const Block *b, const float *factor) {
-    if (!b->run->few) {
-        b->isa->score_scale(b->results, b->run->shape.width, b->columns, factor);
-        return;
-    }
-    for (int r = 0; r < b->rows; r++)
-        for (int64_t i = 0; i < b->width; i++) b->results[r * b->width + i] *= factor[r];
-}
+static void scale_results(const Block *b) { b->isa->score_scale(b->results, b->rows, b->width, b->factor); }
 
 static void run_block(const Block *b, int64_t first, int64_t count, bool begins) {
     const AttentionRun *run = b->run;
@@ -494,7 +512,7 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
         score_pairs(b, first, count);
     } else {
         int64_t at = b->k_matrices[0] + first * shape->k.row;
-        Side k = take_side(b, run->inputs[1], &shape->k, at, count, shape->size, false, b->k);
+        Side k = take_side(b, run->inputs[1], &shape->k, at, count, shape->size, b->k);
         block_score_keys(b, &k, count);
     }
     for (int i = 0; i < run->step_count; i++) block_step(b, &run->steps[i], i, b->scores, first, count);
@@ -504,20 +522,17 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
     scores.sum = b->sum;
     scores.factor = b->factor;
     bool grows = run->few ? b->isa->score_softmax_rows(&scores) : b->isa->score_softmax_columns(&scores);
-    if (grows && !begins) scale_results(b, b->factor);
+    if (grows && !begins) scale_results(b);
     if (run->drop) {
         block_draw(b, first, count);
         block_drop(b, b->scores, count);
     }
-    if (run->few) {
+    if (run->few)
         add_few(b, first, count, begins);
-    } else if (b->pairs) {
+    else if (b->pairs)
         add_pairs(b, first, count, begins);
-    } else {
-        int64_t at = b->v_matrices[0] + first * shape->v.row;
-        Side v = take_side(b, run->inputs[2], &shape->v, at, count, shape->width, false, b->v);
-        add_values(b, &v, count, begins);
-    }
+    else
+        add_values(b, first, count, begins);
 }
 
 /* The number of the task's first row among all. */
@@ -536,35 +551,13 @@ static void finish_row(const Block *b, int row, const float *values) {
     memcpy(to + 2, values, (size_t)width * sizeof *to);
 }
 
-/* A vector of rows from columns, whole blocks straight to their place in the result. */
-static void finish_some(const Block *b, int first) {
-    const int64_t lanes = b->set->lanes, width = b->run->shape.width;
-    const AttentionRun *run = b->run;
-    bool straight = !b->task->partial && run->dtype == DT_F32 && run->shape.out.column == 1 && width % lanes == 0 &&
-                    first + lanes <= b->rows;
-    for (int64_t j = 0; straight && j < lanes; j++) straight = b->sum[first + j] > 0;
-    for (int64_t i = 0; i < b->width; i += lanes) {
-        void *to[TILE_MAX_LANES];
-        for (int64_t j = 0; j < lanes; j++)
-            to[j] = straight ? (float *)(void *)run->output + b->offsets[first + j] + i : b->dense + j * b->width + i;
-        b->set->transpose(b->results + i * b->columns + first, b->columns, to);
-    }
-    for (int j = 0; straight && run->logarithms && j < lanes; j++)
-        run->logarithms[first_of(b) + first + j] = b->top[first + j] + logf(b->sum[first + j]);
-    for (int j = 0; !straight && j < lanes && first + j < b->rows; j++)
-        finish_row(b, first + j, b->dense + j * b->width);
-}
-
 static void finish(const Block *b) {
     block_find_rows(b, &b->run->shape.out);
     for (int r = 0; r < b->rows && !b->task->partial; r++)
         b->sum[r] = attention_whole_sum(b->run, first_of(b) + r, b->top[r], b->sum[r]);
     for (int r = 0; r < b->columns; r++) b->factor[r] = 1 / b->sum[r];
-    if (!b->task->partial) scale_results(b, b->factor);
-    if (b->run->few)
-        for (int r = 0; r < b->rows; r++) finish_row(b, r, b->results + r * b->width);
-    else
-        for (int r = 0; r < b->rows; r += b->set->lanes) finish_some(b, r);
+    if (!b->task->partial) scale_results(b);
+    for (int r = 0; r < b->rows; r++) finish_row(b, r, b->results + r * b->width);
 }
 
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory) {
@@ -572,13 +565,11 @@ void attention_task(const AttentionRun *run, const AttentionTask *task, void *me
     Block b = block_make(run, task->rows, &end);
     b.task = task;
     if (takes_pairs(run)) b.pairs = tile_set_pairs();
-    int64_t lines = run->few ? b.rows : b.columns;
     for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;
     for (int64_t i = 0; i < least(b.keys, run->shape.keys) && !run->few; i++)
         b.score_rows[i] = b.scores + i * b.columns;
-    for (int64_t i = 0; i < (run->few ? b.rows : run->shape.width); i++)
-        b.result_rows[i] = b.results + i * (run->few ? b.width : b.columns);
-    if (task->first_key >= task->end_key) memset(b.results, 0, (size_t)(b.width * lines) * sizeof *b.results);
+    for (int r = 0; r < b.rows; r++) b.result_rows[r] = b.results + r * b.width;
+    if (task->first_key >= task->end_key) memset(b.results, 0, (size_t)(b.width * b.rows) * sizeof *b.results);
     for (int64_t m = 0; m < (run->few ? run->together : 1); m++) {
         b.k_matrices[m] = attention_matrix(run, &run->shape.k, run->shape.k_heads, task->matrix + m);
         b.v_matrices[m] = attention_matrix(run, &run->shape.v, run->shape.v_heads, task->matrix + m);

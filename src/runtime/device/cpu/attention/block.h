@@ -23,7 +23,7 @@ typedef struct Block {
     int64_t size, width;  /* of a head, in whole vectors */
     float *queries;       /* [size][columns], or [rows][size] */
     float *scores;        /* [keys][columns], or [rows][keys] */
-    float *results;       /* [width][columns], or [rows][width] */
+    float *results;       /* [rows][width] */
     float *values;        /* of a step: as scores */
     float *dense;         /* [lanes][size, width or keys]: rows that are to be turned */
     float *k, *v;         /* a block of keys and of values, matrix after matrix, where they are not read in place */

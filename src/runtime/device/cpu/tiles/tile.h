@@ -297,8 +297,9 @@ typedef struct TileIsa {
     void (*score_gradient)(const ScoreGradient *block);
     /* Of elements [128 group, 128 group + 128) of philox_half_u32 (graph/prim.h): `kept` where the word's upper 24 bits are at least `limit`, else 0. */
     void (*score_draw)(uint64_t seed, uint64_t group, uint32_t limit, float kept, float *to);
-    void (*score_scale)(float *rows, int64_t count, int64_t columns, const float *factor); /* by columns, dense */
-    void (*widen_f16)(const void *from, float *to, int64_t count);                         /* from: of any alignment */
+    void (*score_scale)(float *rows, int64_t count, int64_t columns,
+                        const float *factor);                      /* row by row, dense, whole vectors */
+    void (*widen_f16)(const void *from, float *to, int64_t count); /* from: of any alignment */
     void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);
     void (*widen_bf16)(const void *from, float *to, int64_t count); /* likewise */
     void (*narrow_bf16)(const float *from, uint16_t *to, int64_t count);

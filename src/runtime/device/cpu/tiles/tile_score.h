@@ -182,10 +182,10 @@ static void score_gradient(const ScoreGradient *b) {
     }
 }
 
-/* rows[i][j] *= factor[j] for j < columns (whole vectors) */
+/* rows[i][j] *= factor[i] for j < columns (whole vectors) */
 static void score_scale(float *rows, int64_t count, int64_t columns, const float *factor) {
     for (int64_t i = 0; i < count; i++, rows += columns)
-        for (int64_t j = 0; j < columns; j += LANES) *(VFLoose *)(rows + j) *= *(const VFLoose *)(factor + j);
+        for (int64_t j = 0; j < columns; j += LANES) *(VFLoose *)(rows + j) *= splat(factor[i]);
 }
 
 /* ---- what is dropped ---- */
