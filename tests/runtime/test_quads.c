@@ -12,11 +12,32 @@
 
 enum { DEPTH = 19, MOST_COLUMNS = TILE_MAX_VECTORS * TILE_MAX_LANES };
 
-static void fill(void *data, size_t size, uint64_t *state, int extremes) {
-    static const uint8_t ends[] = {0, 255, 127, 128};
+typedef enum Numbers {
+    ANY,
+    ENDS,  /* the least and greatest of both signs */
+    SMALL, /* so that a pair of weights times bytes fits a word */
+    EDGE,  /* pairs of weights that just fit, and that just do not, with rows of the greatest */
+    MIXED, /* 64 of one kind after the other */
+    NUMBERS
+} Numbers;
+
+static uint8_t drawn(Numbers kind, uint64_t *state) {
+    static const uint8_t ends[] = {0, 255, 127, 128}, edges[] = {64, 192, 65, 191, 63, 0, 127, 129};
+    switch (kind) {
+    case ENDS: return ends[anchor_case_below(state, 4)];
+    case SMALL: return (uint8_t)(anchor_case_below(state, 129) - 64);
+    case EDGE: return edges[anchor_case_below(state, 8)];
+    default: return (uint8_t)anchor_case_bits(state);
+    }
+}
+
+static void fill(void *data, size_t size, uint64_t *state, Numbers numbers) {
     uint8_t *to = data;
-    for (size_t i = 0; i < size; i++)
-        to[i] = extremes ? ends[anchor_case_below(state, 4)] : (uint8_t)anchor_case_bits(state);
+    Numbers kind = numbers;
+    for (size_t i = 0; i < size; i++) {
+        if (numbers == MIXED && i % 64 == 0) kind = anchor_case_below(state, 3) ? SMALL : ANY;
+        to[i] = drawn(kind, state);
+    }
 }
 
 static void check_tile(const TileSet *set, int index, int vectors, int rows, int columns, uint64_t *state) {
@@ -27,9 +48,9 @@ static void check_tile(const TileSet *set, int index, int vectors, int rows, int
     void *result_of[TILE_MOST_ROWS];
     int64_t offset = 0, stride = vectors * set->lanes;
     static int32_t packed[DEPTH * MOST_COLUMNS];
-    fill(x, sizeof x, state, rows % 2);
-    fill(weight, sizeof weight, state, rows % 3 == 0);
-    fill(bias, sizeof bias, state, 0);
+    fill(x, sizeof x, state, rows % 2 ? ENDS : ANY);
+    fill(weight, sizeof weight, state, rows % 3 ? ANY : ENDS);
+    fill(bias, sizeof bias, state, ANY);
     memset(results, 0x55, sizeof results);
     for (int k = 0; k < DEPTH; k++)
         for (int64_t j = 0; j < stride; j++) memcpy(&packed[k * stride + j], weight[k][j], QUAD);
@@ -114,17 +135,7 @@ static uint32_t quad_product(uint32_t x, uint32_t w) {
 
 enum { ROWS = 160, TAPS = 32 };
 
-/* The rows as words, what is odd of each `length` behind what is even; room for what is written in whole vectors alone. */
-static uint32_t *as_words(const TileSet *set, const uint32_t *rows, int count, int64_t depth, int64_t length) {
-    uint32_t *words = malloc((size_t)count * (size_t)length * 2 * sizeof *words + 1);
-    cr_assert(words);
-    for (int i = 0; i < count; i++)
-        set->widen_words(rows + i * depth, depth, words + i * 2 * length, words + (i * 2 + 1) * length);
-    return words;
-}
-
-/* widened: the rows are, before the call */
-static void check_tall(const TileSet *set, int index, const Tall *at, bool widened, uint64_t *state) {
+static void check_tall(const TileSet *set, int index, const Tall *at, Numbers numbers, uint64_t *state) {
     const int panel = set->vectors * set->lanes, step = 1 + at->gap;
     const int64_t width = (at->columns + panel - 1) / panel * panel, total = (int64_t)at->taps * at->depth;
     const int64_t reach = at->scattered ? at->depth : total, length = reach ? (reach - 1) * step + 1 : 0;
@@ -136,9 +147,10 @@ static void check_tall(const TileSet *set, int index, const Tall *at, bool widen
     void *result_of[ROWS];
     int64_t offsets[TAPS];
     cr_assert(x && weight && results);
-    fill(x, (size_t)(ROWS * kinds * length) * 4, state, index % 2);
-    fill(weight, (size_t)(total * width) * 4, state, index % 2);
-    fill(bias, sizeof bias, state, 0);
+    fill(x, (size_t)(ROWS * kinds * length) * 4, state, numbers == ENDS ? ENDS : ANY);
+    if (numbers == EDGE) memset(x, 255, (size_t)(ROWS * kinds * length) * 4);
+    fill(weight, (size_t)(total * width) * 4, state, numbers);
+    fill(bias, sizeof bias, state, ANY);
     memset(results, 0x55, (size_t)at->rows * (size_t)(at->columns + 1) * 4);
     for (int t = 0; t < at->taps; t++) {
         offsets[t] = at->scattered ? 0 : (int64_t)t * at->depth * step;
@@ -147,14 +159,9 @@ static void check_tall(const TileSet *set, int index, const Tall *at, bool widen
     for (int i = 0; i < at->rows; i++) result_of[i] = results + i * (at->columns + 1);
     if (!at->scattered)
         for (int i = 0; i < at->rows; i++) row_of[i] = x + i * length;
-    const int64_t words = (length + set->lanes - 1) / set->lanes * set->lanes;
-    uint32_t *wide = widened ? as_words(set, x, ROWS * kinds, length, words) : NULL;
-    const void *wide_row_of[ROWS * TAPS];
-    for (int i = 0; widened && i < ROWS * kinds; i++) wide_row_of[i] = wide + i * 2 * words;
     for (int first = 0; first < at->columns; first += panel) {
         int columns = at->columns - first < panel ? at->columns - first : panel;
-        TileCall call = {.rows = widened ? wide_row_of : row_of,
-                         .words = widened ? words : 0,
+        TileCall call = {.rows = row_of,
                          .row_stride = at->scattered ? ROWS : 0,
                          .offsets = offsets,
                          .taps = at->taps,
@@ -181,7 +188,6 @@ static void check_tall(const TileSet *set, int index, const Tall *at, bool widen
         cr_assert_eq(results[i * (at->columns + 1) + at->columns], 0x55555555, "set %d, %s: written beyond", index,
                      at->what);
     }
-    free(wide);
     free(x);
     free(weight);
     free(results);
@@ -192,11 +198,9 @@ Test(quads, calls_of_many_tiles_sum_exactly) {
     const TileSet *sets[SETS];
     int count = sets_here(sets);
     for (int s = 0; s < count; s++)
-        for (size_t t = 0; t < sizeof talls / sizeof *talls; t++) {
-            check_tall(sets[s], s, &talls[t], false, &state);
-            if (sets[s]->widen_words && talls[t].taps && talls[t].depth && !talls[t].gap)
-                check_tall(sets[s], s, &talls[t], true, &state);
-        }
+        for (size_t t = 0; t < sizeof talls / sizeof *talls; t++)
+            for (int numbers = 0; numbers < NUMBERS; numbers++)
+                check_tall(sets[s], s, &talls[t], (Numbers)numbers, &state);
 }
 
 typedef struct Place {

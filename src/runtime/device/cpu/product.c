@@ -68,7 +68,6 @@ typedef struct Slice {
     const BoundEpilogue *epilogue;  /* of the sums */
     int64_t first_depth, end_depth; /* of them; all where there are several taps */
     const TileEnds *ends;           /* not NULL: the sums end in registers */
-    int64_t words;                  /* as TileCall's */
     int64_t joint;                  /* not 0: so many depths are a sum by itself (joined.h) */
     RowBlock block;
     int64_t weight_stride;
@@ -162,7 +161,6 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     call.scale = p->scale;
     call.scales = p->scales;
     call.ends = slice->ends;
-    call.words = slice->words;
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
     do { /* at least once: without taps or depth the result is the epilogue of 0 */
@@ -357,11 +355,6 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
                        memory->wide_rows);
         *memory->held = number;
     }
-    if (!p->halves && part < 0) {
-        slice.words =
-            wide_rows_take_words(p, first_row, block->capacity, *memory->held == number, block, memory->wide_rows);
-        if (slice.words) *memory->held = number;
-    }
     slice.block = *block;
     EdgeRun interior = {0, block->interior, 0, p->weight->taps};
     if (part < 0 && ends_in_registers(&slice)) slice.ends = &p->epilogue->finish->ends;
@@ -439,7 +432,6 @@ static Grid cut(const Joined *joined, int64_t wanted) {
                        ? LARGE_CHUNK_ROWS
                        : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
     rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / row_pointers(p)));
-    rows = wide_rows_chunk(p, rows);
     int64_t height = w->set->rows[w->set->vectors];
     Grid grid = {ceil_div(p->rows, rows), 1, 1};
     if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
@@ -453,8 +445,7 @@ static Grid cut(const Joined *joined, int64_t wanted) {
     if (is_resident(w)) grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, wanted));
     int64_t fine = wanted > 1 && !is_resident(w) ? wanted * FINER_RANGES : wanted;
     if (grid.chunks < fine) grid.ranges = least(panels, ceil_div(fine, grid.chunks));
-    bool widens = p->halves || (w->set->widen_words && w->taps == 1);
-    if (widens && grid.chunks > 1) grid.ranges = least(grid.ranges, most(1, panels / WIDE_PANELS));
+    if (p->halves && grid.chunks > 1) grid.ranges = least(grid.ranges, most(1, panels / WIDE_PANELS));
     if (grid.chunks * grid.ranges < wanted)
         grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, ceil_div(wanted, grid.ranges)));
     if (2 * grid.chunks * grid.ranges < wanted) grid.parts = joined->parts; /* each by itself costs some percent more */

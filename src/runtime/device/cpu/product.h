@@ -122,8 +122,7 @@ typedef struct Product {
     /* Not NULL: f16, [halves, halves_end), which rows point into and have no gaps between their elements (wide_rows.h); there is a tap
      * at least. */
     const char *halves, *halves_end;
-    /* What `count` rows from `first` on read: of several taps of f16, and of words (NULL: those are not widened). Pointers elsewhere lead
-     * to one row of padding. */
+    /* What `count` rows from `first` on read: of several taps of f16. Pointers elsewhere lead to one row of padding. */
     void (*reach)(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end);
     /* Not NULL: the rows are in no memory, this makes them (product_makes_rows); `fill` says where results are alone. All are interior,
      * of one tap and one group, of f32. */

@@ -92,10 +92,7 @@ typedef struct TileCall {
     const void *bias; /* added to the sums, indexed by column and readable to the end of the last vector; NULL: none */
     bool has_addend;  /* then what lies addend_shift bytes beyond the result is (0: the result so far) */
     intptr_t addend_shift;
-    Bounds bounds; /* at the end (floats only) */
-    /* not 0: rows are widened (TileSet.widen_words), what is odd so many elements behind what is even; products of
-     * quads only */
-    int64_t words;
+    Bounds bounds;        /* at the end (floats only) */
     const TileEnds *ends; /* not NULL: instead of bias, addend and bounds; products of pairs only */
     bool scales;          /* products of pairs only: the sums are multiplied by this, before all else */
     float scale;
@@ -264,9 +261,7 @@ typedef struct TileSet {
     void (*bound)(void *row, int64_t count, const Bounds *bounds); /* as products end; floats only */
     /* Of sums in memory, whose row would begin at `result`; pairs only. */
     void (*end_row)(const TileEnds *ends, const float *sums, const void *result, int64_t column, int64_t count);
-    /* NULL, or products of more than a few rows are faster with what this makes of `count` quads of a row, as words of 16 bits: first and third
-     * bytes of each, and second and fourth. Both are written in whole vectors. */
-    void (*widen_words)(const void *row, int64_t count, void *even, void *odd);
+    bool in_pairs; /* products of quads: there is no instruction for them, but for pairs of bytes or words */
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes. Rows may stand unaligned */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;

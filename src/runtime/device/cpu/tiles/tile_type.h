@@ -348,12 +348,12 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, 
         else                                                                                                           \
             NAME(product_of_squares)(call, m, nv);                                                                     \
     }
-#elif defined(TILE_WORDS)
-#include "runtime/device/cpu/tiles/tile_words.h"
+#elif defined(TILE_BYTES)
+#include "runtime/device/cpu/tiles/tile_bytes.h"
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
-        if (call->tiles * m >= WORDS_LEAST_ROWS || call->words)                                                        \
-            NAME(product_of_words)(call, m, nv);                                                                       \
+        if (call->tiles * m >= BYTES_LEAST_ROWS)                                                                       \
+            NAME(product_of_bytes)(call, m, nv);                                                                       \
         else                                                                                                           \
             NAME(product)(call, m, nv, NO_PAIRS);                                                                      \
     }
@@ -386,7 +386,7 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn, bounds)                                                                            \
     .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)),                \
-    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set, .widen_words = TILE_WIDEN_WORDS_##set
+    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set, .in_pairs = TILE_IN_PAIRS_##set
 #define TILE_END_ROW_f32 NULL
 #define TILE_END_ROW_f64 NULL
 #define TILE_END_ROW_u32 NULL
@@ -394,16 +394,16 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
 #define TILE_END_ROW_quads NULL
 #define TILE_END_ROW_words NULL
 #define TILE_END_ROW_pairs pairs_end_row
-#define TILE_WIDEN_WORDS_f32 NULL
-#define TILE_WIDEN_WORDS_f64 NULL
-#define TILE_WIDEN_WORDS_u32 NULL
-#define TILE_WIDEN_WORDS_u64 NULL
-#define TILE_WIDEN_WORDS_pairs NULL
-#define TILE_WIDEN_WORDS_words NULL
-#ifdef TILE_WORDS
-#define TILE_WIDEN_WORDS_quads quads_widen_words
+#define TILE_IN_PAIRS_f32 false
+#define TILE_IN_PAIRS_f64 false
+#define TILE_IN_PAIRS_u32 false
+#define TILE_IN_PAIRS_u64 false
+#define TILE_IN_PAIRS_pairs false
+#define TILE_IN_PAIRS_words false
+#ifdef TILE_BYTES
+#define TILE_IN_PAIRS_quads true
 #else
-#define TILE_WIDEN_WORDS_quads NULL
+#define TILE_IN_PAIRS_quads false
 #endif
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \

@@ -25,7 +25,7 @@
 #if QUAD_DOT == DOT_AMX
 #define TILE_WITHOUT_PRODUCTS
 #elif QUAD_DOT == DOT_PAIRS
-#define TILE_WORDS
+#define TILE_BYTES
 #elif QUAD_DOT == DOT_SIGNED
 #define SET_1_ROWS 0, 12, 12, 8, 5 /* a vector of weights has a register more */
 #endif
@@ -83,7 +83,7 @@ TILE_INLINE VU quads_add_weight(VU sum, VU w) { return (VU)vdotq_s32((int32x4_t)
 #undef TILE_SPREAD
 #undef TILE_WITHOUT_LINES
 #undef TILE_WITHOUT_PRODUCTS
-#undef TILE_WORDS
+#undef TILE_BYTES
 #undef TILE_ADD_WEIGHT
 #undef TILE_ADD_SQUARE
 
