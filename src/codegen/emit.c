@@ -2,6 +2,7 @@
 /* Instructions are found again by the hash of their bytes, so every unused field is zero. */
 #include "codegen/emit.h"
 
+#include <float.h>
 #include <math.h>
 #include "base/map.h"
 
@@ -110,6 +111,60 @@ bool emit_is_int(const Emit *e, int inst, int64_t *out_value) {
     *out_value = i->bits;
     return true;
 }
+
+/* ---- signs ---- */
+
+enum { MOST_STEPS = 4 }; /* back from an instruction */
+
+/* Whether one of two arguments is a constant of at least `least`, times the sign. The greater of it and anything is so then, the less likewise;
+ * the greater of two that may be NaN need not be either. */
+static bool is_bounded(const Emit *e, const KernelInst *i, int sign, double least) {
+    double value;
+    for (int n = 0; n < 2; n++)
+        if (emit_is_float(e, i->args[n], &value) && value * sign >= least) return true;
+    return false;
+}
+
+/* sign: 1, never below 0, or -1, never above. */
+static bool has_sign(const Emit *e, int inst, int sign, int steps) {
+    const KernelInst *i = &e->kernel->insts.items[inst], *second = &e->kernel->insts.items[i->args[1]];
+    double value;
+    if (!dtype_is_float(i->dtype) || steps == 0) return false;
+    if (emit_is_float(e, inst, &value)) return value * sign >= 0;
+    steps--;
+    switch (i->op) {
+    case K_SCALE: /* e^x alone is made by it (math.c) */
+    case K_ABS:
+    case K_SQRT: return sign > 0;
+    case K_NEG: return has_sign(e, i->args[0], -sign, steps);
+    case K_ROUND_F16:
+    case K_ROUND_BF16: return has_sign(e, i->args[0], sign, steps);
+    case K_ADD: return has_sign(e, i->args[0], sign, steps) && has_sign(e, i->args[1], sign, steps);
+    case K_SUB:
+        if (second->op == K_REDUCE_MAX && second->args[0] == i->args[0]) return sign < 0;
+        return has_sign(e, i->args[0], sign, steps) && has_sign(e, i->args[1], -sign, steps);
+    case K_MUL:
+        for (int s = -1; s <= 1; s += 2)
+            if (has_sign(e, i->args[0], s, steps) && has_sign(e, i->args[1], s * sign, steps)) return true;
+        return false;
+    case K_MIN: return sign < 0 && is_bounded(e, i, sign, 0);
+    case K_MAX: return sign > 0 && is_bounded(e, i, sign, 0);
+    default: return false;
+    }
+}
+
+bool emit_never_positive(const Emit *e, int inst) { return has_sign(e, inst, -1, MOST_STEPS); }
+
+bool emit_never_small(const Emit *e, int inst) {
+    const KernelInst *i = &e->kernel->insts.items[inst];
+    const double least = i->dtype == DT_F32 ? (double)FLT_MIN : DBL_MIN;
+    double value;
+    if (emit_is_float(e, inst, &value)) return value >= least;
+    if (i->op == K_MAX) return is_bounded(e, i, 1, least);
+    return i->op == K_ADD && is_bounded(e, i, 1, least) && has_sign(e, inst, 1, MOST_STEPS);
+}
+
+/* ---- what folds ---- */
 
 /* Integers and bool. */
 static bool fold_int(KernelOp op, DType t, int64_t x, int64_t y, int64_t *out) {

@@ -35,6 +35,11 @@ DType emit_dtype(const Emit *e, int inst);
 /* The value of a constant instruction. */
 bool emit_is_float(const Emit *e, int inst, double *out_value);
 bool emit_is_int(const Emit *e, int inst, int64_t *out_value);
+/* Whether a float is never above 0, as the few instructions before it tell: what softmax takes the exponential of is not.
+ * It may be NaN. */
+bool emit_never_positive(const Emit *e, int inst);
+/* Likewise whether it is never below the least normal number, as what has an epsilon added is not. */
+bool emit_never_small(const Emit *e, int inst);
 /* Leaves out what no store needs and puts the rest in an order that does not depend on that of emission: stores last,
  * as they were emitted, before them what they need, first arguments first. Nothing can be emitted afterwards. */
 void emit_sweep(Emit *e);

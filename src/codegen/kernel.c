@@ -89,6 +89,7 @@ static void print_inst(Text *text, const Kernel *kernel, int index) {
     if (inst->op == K_TABLE) print_table(text, inst->bits);
     for (int i = 0; i < ops[inst->op].args; i++) text_add(text, " %%%d", inst->args[i]);
     if (inst->op == K_DIV && inst->bits) text_add(text, " by_row");
+    if (inst->op == K_SCALE && inst->bits) text_add(text, " down");
     if (inst->op == K_RANDOM && inst->bits & RANDOM_HALVES) text_add(text, " halves");
     if (kernel_is_sum(inst)) text_add(text, " sum");
     if ((inst->op == K_REDUCE_ARGMAX || inst->op == K_REDUCE_ARGMIN) && inst->bits) text_add(text, " last");

@@ -99,7 +99,8 @@ typedef struct KernelBuffer {
     X(K_REM, "rem", 2, "integers, C's %, x % 0 = 0, MIN % -1 = 0; floats: C's fmod")                                   \
     X(K_FMA, "fma", 3, "a * b + c rounded once (floats)")                                                              \
     X(K_SCALE, "scale", 2,                                                                                             \
-      "a * 2^b rounded once (floats): |a| in [1/4, 4], b whole, |b| <= 160 (f64: 1080); NaN where a is")               \
+      "a * 2^b rounded once (floats): |a| in [1/4, 4], b whole, |b| <= 160 (f64: 1080); NaN where a is; bits = 1: "    \
+      "b is not above 0")                                                                                              \
     X(K_TABLE, "table", 1, "f32: entry a & 7 (a: i32) of kernel_table(bits)")                                          \
     X(K_NEG, "neg", 1, "")                                                                                             \
     X(K_ABS, "abs", 1, "floats clear the sign bit")                                                                    \
@@ -155,7 +156,7 @@ typedef struct KernelInst {
     uint32_t axes : 8; /* bit i: varies along axis i */
     int args[3];       /* instruction numbers, smaller than its own */
     int64_t
-        bits; /* CONST: the value; PARAM: the index; TABLE: which; RANDOM: RandomBits; STORE, DIV, ARGMAX, ARGMIN: 1, see there */
+        bits; /* CONST: the value; PARAM: the index; TABLE: which; RANDOM: RandomBits; STORE, DIV, SCALE, ARGMAX, ARGMIN: 1, see there */
     int buffer;           /* LOAD, STORE */
     int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
     bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */

@@ -191,12 +191,15 @@ static Exponent reduce_exponent(const Math *m, int x, int shifter) {
 /* scale * e^(x + rest), scale from 1/2 to 2; rest: a correction, or -1. */
 static int exponential(const Math *m, int x, int rest, double scale) {
     const Kind *k = m->k;
-    x = at_most(m, k->exp_high, at_least(m, k->exp_low, x));
+    const bool down = rest < 0 && emit_never_positive(m->e, x);
+    x = at_least(m, k->exp_low, x);
+    if (!down) x = at_most(m, k->exp_high, x);
     int shifter = number(m, k->shifter), n = sub(m, fma3(m, x, number(m, LOG2_E), shifter), shifter);
     int r = fma_by(m, n, -k->ln2[1], fma_by(m, n, -k->ln2[0], x)), one = number(m, 1);
     if (rest >= 0) r = add(m, r, rest);
     int p = fma3(m, fma3(m, horner(m, k->exp_tail, r), r, one), r, one);
-    return op2(m, K_SCALE, scaled(m, p, scale), n);
+    return emit_inst(m->e,
+                     (KernelInst){.op = K_SCALE, .dtype = k->dtype, .args = {scaled(m, p, scale), n}, .bits = down});
 }
 
 /* scale (e^x - 1): scale 2^n (e^r - 1) + scale (2^n - 1), scale a power of two. No subnormals: |x| is at most 40, or
@@ -329,6 +332,11 @@ static int log_specials(const Math *m, int x, int result) {
 }
 
 static int expand_log(const Math *m, int x) {
+    if (emit_never_small(m->e, x)) { /* NaN and infinity are left */
+        Split s = split(m, x);
+        int finite = test(m, K_LT, x, number(m, (double)INFINITY));
+        return choose(m, finite, log_sum(m, s.e, s.f), x);
+    }
     Split s = split_any(m, x);
     return log_specials(m, x, log_sum(m, s.e, s.f));
 }

@@ -174,6 +174,9 @@ static void scaling_and_tables(void) {
         int a = op(&m, K_SELECT, real, positive, constant(&m, real, 3.3), constant(&m, real, -0.7));
         a = op(&m, K_SELECT, real, op(&m, K_NE, DT_BOOL, x, x, 0), x, a);
         store(&m, buffer(&m, real, true), STRIDES(&m, 1), op(&m, K_SCALE, real, a, power, 0));
+        int down = op(&m, K_MIN, real, power, constant(&m, real, 0), 0);
+        KernelInst scaled = {.op = K_SCALE, .dtype = real, .args = {a, down}, .bits = 1};
+        store(&m, buffer(&m, real, true), STRIDES(&m, 1), inst(&m, scaled));
         for (int n = 0; real == DT_F32 && n < 3; n++) {
             KernelInst look_up = {.op = K_TABLE, .dtype = DT_F32, .args = {i}, .bits = n};
             store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), inst(&m, look_up));

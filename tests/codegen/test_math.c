@@ -43,8 +43,10 @@ static const Function functions[] = {
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`; PRIM_COUNT: 1 + tanh(x[i]). */
-static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype) {
+typedef int Argument(Emit *e, int x);
+
+/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`; PRIM_COUNT: 1 + tanh(x[i]). argument: not NULL, of that of x[i]. */
+static Kernel *kernel_of_argument(Arena *arena, Prim prim, Argument *argument, DType dtype) {
     Kernel *k = ARENA_NEW(arena, Kernel);
     *k = (Kernel){.axis_count = 1, .lane_block = 1024, .tile_axis = -1, .param_count = 1, .stage_count = 1};
     k->axes[0] = (KernelAxis){.role = AXIS_LANE, .param = 0, .multiple = 1};
@@ -58,14 +60,17 @@ static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype) {
     int x = emit_inst(&e, access), z = x;
     access.buffer = 1;
     if (binary) z = emit_inst(&e, access);
+    if (argument) x = argument(&e, x);
     KernelInst store = {.op = K_STORE, .dtype = dtype, .buffer = 1 + binary, .access = access.access};
-    store.args[0] = prim == PRIM_COUNT ? math_one_plus_tanh(&e, x) : math_expand(&e, prim, x, z);
+    store.args[0] = prim == PRIM_ABS ? x : prim == PRIM_COUNT ? math_one_plus_tanh(&e, x) : math_expand(&e, prim, x, z);
     emit_inst(&e, store);
     emit_sweep(&e);
     Status status = kernel_verify(k);
     cr_assert_null(status, "%d: %s", (int)prim, status_message(status));
     return k;
 }
+
+static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype) { return kernel_of_argument(arena, prim, NULL, dtype); }
 
 /* Distance from the exact value in units of the last place of the result's type. */
 static double ulps(double got, long double exact, int digits, int least_exponent) {
@@ -157,6 +162,77 @@ static void check_doubles(const Function *f) {
 Test(math, functions_of_doubles_are_within_four_units) {
     if (sizeof(long double) == sizeof(double)) return; /* no wider type to compare with */
     for (int i = 0; i < FUNCTIONS; i++) check_doubles(&functions[i]);
+}
+
+/* ---- arguments whose sign is known ---- */
+
+static int magnitude(Emit *e, int x) { return emit1(e, K_ABS, emit_dtype(e, x), x); }
+static int negated(Emit *e, int x) { return emit1(e, K_NEG, emit_dtype(e, x), x); }
+static int plus(Emit *e, int x, double y) {
+    return emit2(e, K_ADD, emit_dtype(e, x), x, emit_float(e, emit_dtype(e, x), y));
+}
+static int less_magnitude(Emit *e, int x) { return negated(e, magnitude(e, x)); }
+static int less_root(Emit *e, int x) {
+    return negated(e, plus(e, emit1(e, K_SQRT, emit_dtype(e, x), magnitude(e, x)), 1.3));
+}
+static int at_most_nothing(Emit *e, int x) {
+    return emit2(e, K_MIN, emit_dtype(e, x), emit_float(e, emit_dtype(e, x), 0), x);
+}
+static int less_square(Emit *e, int x) {
+    return emit2(e, K_MUL, emit_dtype(e, x), less_magnitude(e, x), magnitude(e, x));
+}
+static int with_epsilon(Emit *e, int x) { return plus(e, magnitude(e, x), 1e-6); }
+static int at_least_epsilon(Emit *e, int x) {
+    return emit2(e, K_MAX, emit_dtype(e, x), emit_float(e, emit_dtype(e, x), 1e-30), x);
+}
+static int plus_one(Emit *e, int x) { return plus(e, x, 1); } /* may be anything */
+
+static int count_of(const Kernel *k) {
+    int count = 0;
+    for (int n = 0; n < k->insts.count; n++) count += k->insts.items[n].op != K_CONST;
+    return count;
+}
+
+/* A function has the same bits whether it sees where its argument comes from or reads it from memory. */
+static void check_argument(Prim prim, Argument *argument, bool shorter, DType dtype) {
+    Arena *arena = arena_create(0);
+    const Kernel *whole = kernel_of_argument(arena, prim, argument, dtype), *function = kernel_of(arena, prim, dtype),
+                 *first = kernel_of_argument(arena, PRIM_ABS, argument, dtype);
+    static double x[DOUBLES], z[DOUBLES], want[DOUBLES], got[DOUBLES];
+    uint64_t state = 11;
+    int64_t count = DOUBLES;
+    const size_t size = dtype_size(dtype);
+    for (int i = 0; i < DOUBLES; i++)
+        dtype_store_double(dtype, x, i, i < SPECIALS ? special[i] : random_double(&state));
+    kernel_eval(first, (void *[]){x, z}, &count);
+    kernel_eval(function, (void *[]){z, want}, &count);
+    kernel_eval(whole, (void *[]){x, got}, &count);
+    for (int i = 0; i < DOUBLES; i++) {
+        double a = dtype_load_double(dtype, want, i), b = dtype_load_double(dtype, got, i);
+        bool same = !memcmp((char *)want + (size_t)i * size, (char *)got + (size_t)i * size, size);
+        cr_assert(same || (isnan(a) && isnan(b)), "%s of %a: %a, not %a", prim_info(prim)->name,
+                  dtype_load_double(dtype, z, i), b, a);
+    }
+    /* a load and a store are counted twice */
+    cr_expect_eq(count_of(whole) < count_of(first) + count_of(function) - 2, shorter, "%s: %d, %d and %d instructions",
+                 prim_info(prim)->name, count_of(whole), count_of(first), count_of(function));
+    arena_destroy(arena);
+}
+
+Test(math, known_signs_shorten_functions_and_change_no_bits) {
+    static const DType types[] = {DT_F32, DT_F64};
+    for (int t = 0; t < 2; t++) {
+        check_argument(PRIM_EXP, less_magnitude, true, types[t]);
+        check_argument(PRIM_EXP, less_root, true, types[t]);
+        check_argument(PRIM_EXP, at_most_nothing, true, types[t]);
+        check_argument(PRIM_EXP, less_square, true, types[t]);
+        check_argument(PRIM_EXP, with_epsilon, false, types[t]);
+        check_argument(PRIM_EXP, plus_one, false, types[t]);
+        check_argument(PRIM_LOG, with_epsilon, true, types[t]);
+        check_argument(PRIM_LOG, at_least_epsilon, true, types[t]);
+        check_argument(PRIM_LOG, magnitude, false, types[t]);
+        check_argument(PRIM_LOG, plus_one, false, types[t]);
+    }
 }
 
 /* ---- pow ---- */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions that some sets have and others are spared: scaling by a power of two, tables of eight, division of many
  * by one. Every set gets the same values. */
+#include <math.h>
+
 #include "codegen/divide.h"
 #include "codegen/render/render.h"
 
@@ -25,9 +27,22 @@ static IrValue scale_by_factors(Render *r, IrValue a, IrValue b, bool wide) {
     return build_fmul(at, near, build_cast(at, IR_BITS, factor, real));
 }
 
+/* The same of b up to 0. */
+static IrValue scale_down(Render *r, IrValue a, IrValue b, bool wide) {
+    IrBuilder *at = r->builder;
+    IrType real = ir_type(a), bits = type_integer(r, wide ? 64 : 32, real);
+    int mantissa = wide ? 52 : 23, bias = wide ? 1023 : 127, guard = wide ? 64 : 32;
+    IrValue shifter = constant_real(r, real, (wide ? 0x1.8p52 : 0x1.8p23) + bias + guard);
+    IrValue sum = build_cast(at, IR_BITS, build_fadd(at, b, shifter), bits);
+    IrValue field = build_shl(at, sum, constant_int(r, bits, mantissa));
+    IrValue near = build_fmul(at, a, build_cast(at, IR_BITS, field, real));
+    return build_fmul(at, near, constant_real(r, real, ldexp(1, -guard)));
+}
+
 IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b) {
     bool wide = inst->dtype == DT_F64;
-    return r->isa.avx512 ? build_scale(r->builder, a, b) : scale_by_factors(r, a, b, wide);
+    if (r->isa.avx512) return build_scale(r->builder, a, b);
+    return inst->bits ? scale_down(r, a, b, wide) : scale_by_factors(r, a, b, wide);
 }
 
 /* --- tables --- */
