@@ -255,25 +255,30 @@ static Side take_side(const Block *b, const Tensor *t, const AttentionStrides *s
     return (Side){copy, step, 1};
 }
 
+/* A vector of keys of `length` elements `apart` from each other, which begin beside each other at `from`, to rows `step` apart. */
+static void turn_keys(const Block *b, const float *from, int64_t apart, int64_t length, int64_t step, float *to) {
+    const int64_t lanes = b->set->lanes;
+    int64_t e = 0;
+    for (; e + lanes <= length; e += lanes) {
+        void *rows[TILE_MAX_LANES];
+        for (int64_t j = 0; j < lanes; j++) rows[j] = to + j * step + e;
+        b->set->transpose(from + e * apart, apart, rows);
+    }
+    for (int64_t j = 0; e < length && j < lanes; j++)
+        attention_gather(DT_F32, from, e * apart + j, apart, length - e, to + j * step + e);
+}
+
 /* Likewise values, whose elements are to lie beside each other, and to be readable in whole vectors: what lies behind a
  * row is read with it where the tensor goes on. */
 static Side take_weights(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t at, int64_t count,
                          int64_t length, float *copy) {
     const int64_t lanes = b->set->lanes, step = round_up(length, lanes);
-    if (t->dtype == DT_F32 && s->column <= 1 && at + (count - 1) * s->row + step <= tensor_count(t))
-        return (Side){(const float *)t->data + at, s->row, 1};
+    const float *floats = t->dtype == DT_F32 ? (const float *)t->data + at : NULL;
+    if (floats && s->column <= 1 && at + (count - 1) * s->row + step <= tensor_count(t))
+        return (Side){floats, s->row, 1};
     int64_t done = 0;
-    if (t->dtype == DT_F32 && s->row == 1)
-        for (; done + lanes <= count; done += lanes) {
-            int64_t e = 0;
-            for (; e + lanes <= length; e += lanes) {
-                void *rows[TILE_MAX_LANES];
-                for (int64_t j = 0; j < lanes; j++) rows[j] = copy + (done + j) * step + e;
-                b->set->transpose((const float *)t->data + at + done + e * s->column, s->column, rows);
-            }
-            for (int64_t j = done; e < length && j < done + lanes; j++)
-                attention_gather(t->dtype, t->data, at + j + e * s->column, s->column, length - e, copy + j * step + e);
-        }
+    for (; floats && s->row == 1 && done + lanes <= count; done += lanes)
+        turn_keys(b, floats + done, s->column, length, step, copy + done * step);
     for (; done < count; done++)
         attention_gather(t->dtype, t->data, at + done * s->row, s->column, length, copy + done * step);
     return (Side){copy, step, 1};
