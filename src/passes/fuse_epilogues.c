@@ -104,16 +104,19 @@ static bool gather_chain(const Growth *g, const Value *v, Chain *chain) {
     return true;
 }
 
-static void add_node(Growth *g, Node *node) {
-    VEC_PUSH(g->scratch, g->nodes, node);
-    map_set_id(&g->inside, MAP_POINTER_KEY(node), (void *)(intptr_t)g->nodes.count);
-    const Value *v = node->outputs[0];
+static void look_at_readers(Growth *g, const Value *v) {
     for (int i = 0; i < v->uses.count; i++) {
         Node *reader = v->uses.items[i].node;
         if (map_get_id(&g->seen, MAP_POINTER_KEY(reader))) continue;
         map_set_id(&g->seen, MAP_POINTER_KEY(reader), reader);
         VEC_PUSH(g->scratch, g->frontier, reader);
     }
+}
+
+static void add_node(Growth *g, Node *node) {
+    VEC_PUSH(g->scratch, g->nodes, node);
+    map_set_id(&g->inside, MAP_POINTER_KEY(node), (void *)(intptr_t)g->nodes.count);
+    look_at_readers(g, node->outputs[0]);
 }
 
 static bool gather(Growth *g, Node *node) {
@@ -144,13 +147,8 @@ static Node *take_first(Growth *g) {
 }
 
 static void gather_all(Growth *g) {
-    for (int i = 0; i < g->raw->uses.count; i++) {
-        Node *reader = g->raw->uses.items[i].node;
-        if (map_get_id(&g->seen, MAP_POINTER_KEY(reader))) continue;
-        map_set_id(&g->seen, MAP_POINTER_KEY(reader), reader);
-        VEC_PUSH(g->scratch, g->frontier, reader);
-    }
     enum { MOST_READERS = 64 };
+    look_at_readers(g, g->raw);
     while (g->frontier.count && g->frontier.count < MOST_READERS && g->nodes.count < g->policy->fusion.max_region_nodes)
         gather(g, take_first(g));
 }
