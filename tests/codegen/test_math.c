@@ -45,12 +45,15 @@ enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
 typedef int Argument(Emit *e, int x);
 
-/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`; PRIM_COUNT: 1 + tanh(x[i]). argument: not NULL, of that of x[i]. */
+enum { ARGUMENT_ALONE = PRIM_COUNT + 1 };
+
+/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`; PRIM_COUNT: 1 + tanh(x[i]). argument: not NULL, of that of x[i], or
+ * this alone. */
 static Kernel *kernel_of_argument(Arena *arena, Prim prim, Argument *argument, DType dtype) {
     Kernel *k = ARENA_NEW(arena, Kernel);
     *k = (Kernel){.axis_count = 1, .lane_block = 1024, .tile_axis = -1, .param_count = 1, .stage_count = 1};
     k->axes[0] = (KernelAxis){.role = AXIS_LANE, .param = 0, .multiple = 1};
-    bool binary = prim != PRIM_COUNT && prim_info(prim)->inputs == 2;
+    bool binary = prim < PRIM_COUNT && prim_info(prim)->inputs == 2;
     for (int i = 0; i < 1 + binary; i++) VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype});
     VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype, .output = true});
     Emit e;
@@ -62,7 +65,9 @@ static Kernel *kernel_of_argument(Arena *arena, Prim prim, Argument *argument, D
     if (binary) z = emit_inst(&e, access);
     if (argument) x = argument(&e, x);
     KernelInst store = {.op = K_STORE, .dtype = dtype, .buffer = 1 + binary, .access = access.access};
-    store.args[0] = prim == PRIM_ABS ? x : prim == PRIM_COUNT ? math_one_plus_tanh(&e, x) : math_expand(&e, prim, x, z);
+    store.args[0] = prim == (Prim)ARGUMENT_ALONE ? x
+                    : prim == PRIM_COUNT         ? math_one_plus_tanh(&e, x)
+                                                 : math_expand(&e, prim, x, z);
     emit_inst(&e, store);
     emit_sweep(&e);
     Status status = kernel_verify(k);
@@ -197,7 +202,7 @@ static int count_of(const Kernel *k) {
 static void check_argument(Prim prim, Argument *argument, bool shorter, DType dtype) {
     Arena *arena = arena_create(0);
     const Kernel *whole = kernel_of_argument(arena, prim, argument, dtype), *function = kernel_of(arena, prim, dtype),
-                 *first = kernel_of_argument(arena, PRIM_ABS, argument, dtype);
+                 *first = kernel_of_argument(arena, (Prim)ARGUMENT_ALONE, argument, dtype);
     static double x[DOUBLES], z[DOUBLES], want[DOUBLES], got[DOUBLES];
     uint64_t state = 11;
     int64_t count = DOUBLES;

@@ -301,7 +301,7 @@ Test(convolutions, winograd_of_bytes) {
     static const int64_t inputs[] = {32, 33, 47, 64, 130}, outputs[] = {16, 17, 40, 72, 100},
                          extents[] = {1, 2, 3, 4, 7, 9, 14, 26, 33};
     static const AnchorStep steps[][2] = {{ANCHOR_BIAS}, {ANCHOR_BIAS, ANCHOR_ADD}};
-    const char *how = tile_set_quads()->in_pairs ? "winograd" : "packed";
+    const char *how = tile_quads_in_pairs() ? "winograd" : "packed";
     uint64_t seed = 0;
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++, seed++) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions that some sets have and others are spared: scaling by a power of two, tables of eight, division of many
  * by one. Every set gets the same values. */
-#include <math.h>
-
 #include "codegen/divide.h"
 #include "codegen/render/render.h"
 
@@ -12,37 +10,33 @@
  * rounds: 2^(b - guard) and 2^guard, or for negative b 2^(b + guard) and 2^-guard. b + 1.5 * 2^mantissa + bias has the
  * exponent field in its low bits, and what differs for negative b is added to the fields, out of b's sign bit: integer
  * instructions go to units that multiply-adds leave free, comparing and selecting to the same ones. A zero may have either
- * sign. */
-static IrValue scale_by_factors(Render *r, IrValue a, IrValue b, bool wide) {
+ * sign. down: b is not above 0, so that it is the factors for negative b. */
+static IrValue scale_by_factors(Render *r, IrValue a, IrValue b, bool wide, bool down) {
     IrBuilder *at = r->builder;
     IrType real = ir_type(a), bits = type_integer(r, wide ? 64 : 32, real);
     int mantissa = wide ? 52 : 23, bias = wide ? 1023 : 127, guard = wide ? 64 : 32;
-    double shifter = (wide ? 0x1.8p52 : 0x1.8p23) + bias - guard;
-    IrValue sum = build_cast(at, IR_BITS, build_fadd(at, b, constant_real(r, real, shifter)), bits);
-    IrValue sign = build_and(at, build_cast(at, IR_BITS, b, bits), constant_int(r, bits, wide ? INT64_MIN : INT32_MIN));
-    IrValue twice = build_lshr(at, sign, constant_int(r, bits, wide ? 4 : 2)); /* 2 guard in the field, or 0 */
-    IrValue field = build_add(at, build_shl(at, sum, constant_int(r, bits, mantissa)), twice);
-    IrValue factor = build_sub(at, constant_int(r, bits, (int64_t)(bias + guard) << mantissa), twice);
+    double shifter = (wide ? 0x1.8p52 : 0x1.8p23) + bias + (down ? guard : -guard);
+    IrValue sum = build_cast(at, IR_BITS, build_fadd(at, b, constant_real(r, real, shifter)), bits), twice = NULL;
+    if (!down) {
+        IrValue mask = constant_int(r, bits, wide ? INT64_MIN : INT32_MIN);
+        IrValue sign = build_and(at, build_cast(at, IR_BITS, b, bits), mask);
+        twice = build_lshr(at, sign, constant_int(r, bits, wide ? 4 : 2)); /* 2 guard in the field, or 0 */
+    }
+    IrValue field = build_shl(at, sum, constant_int(r, bits, mantissa)), factor;
+    if (down) {
+        factor = constant_real(r, real, wide ? 0x1p-64 : 0x1p-32);
+    } else {
+        field = build_add(at, field, twice);
+        factor = build_sub(at, constant_int(r, bits, (int64_t)(bias + guard) << mantissa), twice);
+        factor = build_cast(at, IR_BITS, factor, real);
+    }
     IrValue near = build_fmul(at, a, build_cast(at, IR_BITS, field, real));
-    return build_fmul(at, near, build_cast(at, IR_BITS, factor, real));
-}
-
-/* The same of b up to 0. */
-static IrValue scale_down(Render *r, IrValue a, IrValue b, bool wide) {
-    IrBuilder *at = r->builder;
-    IrType real = ir_type(a), bits = type_integer(r, wide ? 64 : 32, real);
-    int mantissa = wide ? 52 : 23, bias = wide ? 1023 : 127, guard = wide ? 64 : 32;
-    IrValue shifter = constant_real(r, real, (wide ? 0x1.8p52 : 0x1.8p23) + bias + guard);
-    IrValue sum = build_cast(at, IR_BITS, build_fadd(at, b, shifter), bits);
-    IrValue field = build_shl(at, sum, constant_int(r, bits, mantissa));
-    IrValue near = build_fmul(at, a, build_cast(at, IR_BITS, field, real));
-    return build_fmul(at, near, constant_real(r, real, ldexp(1, -guard)));
+    return build_fmul(at, near, factor);
 }
 
 IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b) {
     bool wide = inst->dtype == DT_F64;
-    if (r->isa.avx512) return build_scale(r->builder, a, b);
-    return inst->bits ? scale_down(r, a, b, wide) : scale_by_factors(r, a, b, wide);
+    return r->isa.avx512 ? build_scale(r->builder, a, b) : scale_by_factors(r, a, b, wide, inst->bits);
 }
 
 /* --- tables --- */

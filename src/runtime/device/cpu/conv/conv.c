@@ -445,8 +445,8 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                          .inside = walk_is_inside(w),
                          .maker = run->maker,
                          .epilogue = &run->epilogue};
-    if (p->weight.taps && c->reads_halves) product->reach = walk_reach;
     if (!c->reads_halves || !p->weight.taps) return;
+    product->reach = walk_reach;
     product->halves = x;
     product->halves_end = (const char *)x + tensor_bytes(run->inputs[0]);
 }

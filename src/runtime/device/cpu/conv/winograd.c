@@ -143,7 +143,7 @@ int winograd_fits(const CpuAnchor *anchor, const Conv *c) {
     const bool bytes = anchor->dtype == DT_U8;
     if (!loops.set || !winograd_computes(anchor, c)) return 0;
     if (!has_tiles(c, known_tiles(anchor->node, loops.results), bytes ? BYTE_KERNELS_A_TILE : KERNELS_A_TILE)) return 0;
-    if (bytes && !(anchor->given ? holds_words(anchor, c) : tile_set_quads()->in_pairs)) return 0;
+    if (bytes && !(anchor->given ? holds_words(anchor, c) : tile_quads_in_pairs())) return 0;
     return loops.pixels * loops.pixels;
 }
 

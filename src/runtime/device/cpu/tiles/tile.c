@@ -178,6 +178,14 @@ const TileSet *tile_set_quads(void) {
     return sets[0];
 }
 
+bool tile_quads_in_pairs(void) {
+#if defined(__x86_64__)
+    return tile_set_quads() == &tile_quads_avx2;
+#else
+    return false;
+#endif
+}
+
 TileWinograd tile_winograd(DType type) {
     const TileIsa *isa = tile_isa();
     if (type == DT_F32)

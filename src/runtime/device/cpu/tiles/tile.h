@@ -261,7 +261,6 @@ typedef struct TileSet {
     void (*bound)(void *row, int64_t count, const Bounds *bounds); /* as products end; floats only */
     /* Of sums in memory, whose row would begin at `result`; pairs only. */
     void (*end_row)(const TileEnds *ends, const float *sums, const void *result, int64_t column, int64_t count);
-    bool in_pairs; /* products of quads: there is no instruction for them, but for pairs of bytes or words */
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes. Rows may stand unaligned */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;
@@ -325,6 +324,8 @@ const TileIsa *tile_isa(void);
 /* Products of quads of u8 by quads of i8 (quads.h): rows and weights are quads, results 32-bit sums. Those for the
  * instructions that this machine has; and all that it runs, for tests: [out_count]. */
 const TileSet *tile_set_quads(void);
+/* Whether it multiplies pairs, for want of an instruction for quads (AVX2). */
+bool tile_quads_in_pairs(void);
 int tile_sets_of_quads(const TileSet *out_sets[5]);
 /* Likewise, products of pairs of bf16, whose results are f32. */
 const TileSet *tile_set_pairs(void);

@@ -118,42 +118,34 @@ TILE_INLINE void NAME(sort)(NAME(Sorted) * to, const TileCall *call, const T *we
                          : "memory");                                                                                  \
     } while (0)
 
-/* Quads [first, end) of a list for m rows. */
-TILE_INLINE void NAME(add_fitting)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Quad) * list, int first, int end,
-                                   const char *const x[TILE_MAX_ROWS], const int m, const int nv) {
-    const V ones = (V)_mm256_set1_epi16(1);
-    TILE_NO_UNROLL
-    for (int e = first; e < end; e++) {
-        const T *weight = list[e].weight;
-        const int64_t at = list[e].row;
-        TILE_UNROLL
-        for (int i = 0; i < m; i++) {
-            if (nv == BYTES_VECTORS) {
-                ADD_BYTES(acc[i][0], acc[i][1], x[i], at, weight, ones);
-            } else {
-                __m256i pairs = _mm256_maddubs_epi16((__m256i)TILE_SPREAD((const T *)(const void *)(x[i] + at)),
-                                                     (__m256i)(*(const LOOSE *)weight));
-                acc[i][0] += (V)_mm256_madd_epi16(pairs, (__m256i)ones);
-            }
-        }
-    }
+/* The products of one vector. */
+TILE_INLINE V NAME(dot_of_bytes)(V quad, const V *weight, V ones) {
+    __m256i pairs = _mm256_maddubs_epi16((__m256i)quad, (__m256i)(*(const LOOSE *)weight));
+    return (V)_mm256_madd_epi16(pairs, (__m256i)ones);
 }
 
-TILE_INLINE void NAME(add_others)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Quad) * list, int first, int end,
-                                  const char *const x[TILE_MAX_ROWS], const int m, const int nv) {
-    const V mask = 0x00ff00ff - (V){0};
+TILE_INLINE V NAME(dot_of_words)(V quad, const V *words, V mask) {
+    return (V)_mm256_madd_epi16((__m256i)(quad & mask), (__m256i)words[0]) +
+           (V)_mm256_madd_epi16((__m256i)((NAME(BareWords))quad >> 8), (__m256i)words[BYTES_VECTORS]);
+}
+
+/* Quads [first, end) of a list for m rows; fit: as they lie, else as words. */
+TILE_INLINE void NAME(add_list)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Quad) * list, int first, int end,
+                                const char *const x[TILE_MAX_ROWS], const int m, const int nv, const bool fit) {
+    const V ones = (V)_mm256_set1_epi16(1), mask = 0x00ff00ff - (V){0};
     TILE_NO_UNROLL
     for (int e = first; e < end; e++) {
         const T *weight = list[e].weight;
         const int64_t at = list[e].row;
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            if (nv == BYTES_VECTORS) {
+            if (nv == BYTES_VECTORS && fit) {
+                ADD_BYTES(acc[i][0], acc[i][1], x[i], at, weight, ones);
+            } else if (nv == BYTES_VECTORS) {
                 ADD_WORDS(acc[i][0], acc[i][1], x[i], at, weight, mask);
             } else {
-                const V quad = TILE_SPREAD((const T *)(const void *)(x[i] + at)), *words = (const V *)weight;
-                acc[i][0] += (V)_mm256_madd_epi16((__m256i)(quad & mask), (__m256i)words[0]) +
-                             (V)_mm256_madd_epi16((__m256i)((NAME(BareWords))quad >> 8), (__m256i)words[BYTES_VECTORS]);
+                const V quad = TILE_SPREAD((const T *)(const void *)(x[i] + at)), *w = (const V *)weight;
+                acc[i][0] += fit ? NAME(dot_of_bytes)(quad, w, ones) : NAME(dot_of_words)(quad, w, mask);
             }
         }
     }
@@ -175,8 +167,8 @@ TILE_INLINE void NAME(add_sorted)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const 
             x[i] = (const char *)((const T *)rows[part->place.tap * call->row_stride + i] + shift);
             TILE_HOLD_ADDRESS(x[i]);
         }
-        NAME(add_fitting)(acc, sorted->fits, fits, part->fits, x, m, nv);
-        NAME(add_others)(acc, sorted->others, others, part->others, x, m, nv);
+        NAME(add_list)(acc, sorted->fits, fits, part->fits, x, m, nv, true);
+        NAME(add_list)(acc, sorted->others, others, part->others, x, m, nv, false);
         fits = part->fits;
         others = part->others;
     }

@@ -386,7 +386,7 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn, bounds)                                                                            \
     .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)),                \
-    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set, .in_pairs = TILE_IN_PAIRS_##set
+    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set
 #define TILE_END_ROW_f32 NULL
 #define TILE_END_ROW_f64 NULL
 #define TILE_END_ROW_u32 NULL
@@ -394,17 +394,6 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
 #define TILE_END_ROW_quads NULL
 #define TILE_END_ROW_words NULL
 #define TILE_END_ROW_pairs pairs_end_row
-#define TILE_IN_PAIRS_f32 false
-#define TILE_IN_PAIRS_f64 false
-#define TILE_IN_PAIRS_u32 false
-#define TILE_IN_PAIRS_u64 false
-#define TILE_IN_PAIRS_pairs false
-#define TILE_IN_PAIRS_words false
-#ifdef TILE_BYTES
-#define TILE_IN_PAIRS_quads true
-#else
-#define TILE_IN_PAIRS_quads false
-#endif
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \
         {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \

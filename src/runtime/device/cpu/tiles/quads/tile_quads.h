@@ -2,8 +2,8 @@
 /* Included once an instruction set that multiplies bytes: defines the TileSet tile_quads_<ISA>, products of quads
  * (runtime/device/cpu/quads.h) of u8 by quads of i8, summed in 32 bits. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
- *   QUAD_DOT      how four products are added: DOT_PLAIN, any vectors; DOT_PAIRS, AVX2's products of 16-bit pairs, which are
- *                 exact where those of bytes saturate; DOT_VNNI, the instruction for it; DOT_AMX, AMX's (tile_amx.h);
+ *   QUAD_DOT      how four products are added: DOT_PLAIN, any vectors; DOT_PAIRS, AVX2's products of pairs, of words, and of
+ *                 bytes where these do not saturate (tile_bytes.h); DOT_VNNI, the instruction for it; DOT_AMX, AMX's (tile_amx.h);
  *                 VECTOR_BYTES is 64 then; DOT_SIGNED, aarch64's of bytes that are both signed (SDOT): 128 is taken off those of a row,
  *                 and 128 times the column's sum added; DOT_SQUARES, aarch64's products of matrices (tile_squares.h) */
 #define DOT_PLAIN 0
