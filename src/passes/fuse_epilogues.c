@@ -54,17 +54,13 @@ static bool computes_element(const Growth *g, const Node *node) {
            may_be_between(g, node->outputs[0]->dtype);
 }
 
-static bool is_scalar_constant(const Value *v) {
-    return v->constant && tensor_count(v->constant) == 1 && v->dtype != DT_STRING;
-}
-
 /* The nodes' tags number them in their order. */
 static bool is_there_before(const Growth *g, const Value *v) {
     return !v->producer || v->producer->tag < g->anchor->tag;
 }
 
 static bool is_operand(const Growth *g, const Value *v) {
-    if (is_scalar_constant(v)) return true;
+    if (region_holds(v)) return true;
     return is_there_before(g, v) && v->kind == VALUE_TENSOR && dtype_size(v->dtype) && broadcast_fits(v, g->raw) &&
            (g->policy->target.epilogue.any_types || v->dtype == g->raw->dtype);
 }
@@ -256,7 +252,7 @@ static bool is_free(const Growth *g, const Node *node) {
         const Value *v = node->inputs[i];
         if (is_inside(g, v)) continue;
         bool bias = node->prim == PRIM_ADD && broadcast_is_row(v) && broadcast_keeps_last(v);
-        bool bound = (node->prim == PRIM_MAX || node->prim == PRIM_MIN) && is_scalar_constant(v);
+        bool bound = (node->prim == PRIM_MAX || node->prim == PRIM_MIN) && region_holds(v);
         return bias || bound;
     }
     return false;
@@ -271,7 +267,7 @@ static bool fits_device(const Growth *g, int end) {
         if (!g->policy->target.epilogue.any_types && read && value_at(g, i)->dtype != g->raw->dtype) return false;
         for (int k = 0; i && k < g->nodes.items[i - 1]->input_count; k++) {
             const Value *in = g->nodes.items[i - 1]->inputs[k];
-            if (is_inside(g, in) || is_scalar_constant(in) || map_get_id(&known, MAP_POINTER_KEY(in))) continue;
+            if (is_inside(g, in) || region_holds(in) || map_get_id(&known, MAP_POINTER_KEY(in))) continue;
             map_set_id(&known, MAP_POINTER_KEY(in), (void *)(uintptr_t)in);
             operands++;
         }

@@ -18,14 +18,12 @@ static bool used_outside(const Making *m, const Value *v) {
     return value_is_output(v);
 }
 
-static bool is_inline_constant(const Value *v) {
-    return v->constant && tensor_count(v->constant) == 1 && v->dtype != DT_STRING;
-}
+bool region_holds(const Value *v) { return v->constant && tensor_count(v->constant) == 1 && v->dtype != DT_STRING; }
 
 static Value *body_value(Making *m, Value *v) {
     Value *mapped = map_get_id(&m->values, MAP_POINTER_KEY(v));
     if (mapped) return mapped;
-    if (is_inline_constant(v)) {
+    if (region_holds(v)) {
         mapped = graph_add_constant(m->body, v->name, v->constant);
     } else {
         mapped = graph_add_input(m->body, v->name, v->dtype, v->rank, v->dims);

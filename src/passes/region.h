@@ -5,6 +5,8 @@
 
 #include "graph/graph.h"
 
+/* Whether the value stands in the body of who reads it: a constant of one element. */
+bool region_holds(const Value *value);
 /* Takes primitives [count], in topological order, out of their graph and puts a NODE_REGION that computes them where
  * the first one stood. Its outputs are the values that anything else reads, in the order of the nodes. */
 Node *region_make(Graph *graph, Arena *scratch, Node *const *nodes, int count);

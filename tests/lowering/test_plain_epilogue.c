@@ -100,6 +100,16 @@ static Graph *parsed(const char *dtype, const char *body, const char *result) {
     return graph;
 }
 
+static const Value *end_of(const Graph *graph, int forms, PlainEpilogue *got) {
+    plain_epilogue_of(graph->last, forms, got);
+    return got->end;
+}
+
+static bool is_whole(const Graph *graph, PlainEpilogue *got) {
+    plain_epilogue_of(graph->last, PLAIN_SUMS | PLAIN_ADDEND | PLAIN_GATE, got);
+    return got->whole;
+}
+
 static void expect_numbers(const Row *row, const PlainEpilogue *got, int addend) {
     bool clamp = row->low != -FREE || row->high != FREE;
     cr_expect(got->bias == row->bias && got->addend == addend, "%s: bias %d, addend %d", row->name, got->bias,
@@ -115,11 +125,11 @@ Test(plain_epilogue, is_read_from_the_beginning_on) {
     for (int i = 0; i < ROWS; i++) {
         PlainEpilogue got;
         Graph *graph = parsed("f32", rows[i].body, rows[i].result);
-        const Value *end = plain_beginning_of(graph->last, true, &got);
+        const Value *end = end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got);
         cr_assert_not_null(end);
         cr_expect_str_eq(end->name, rows[i].end, "%s: up to %s", rows[i].name, end->name);
         expect_numbers(&rows[i], &got, rows[i].addend);
-        cr_expect_eq(plain_epilogue_of(graph->last, &got), rows[i].whole, "%s", rows[i].name);
+        cr_expect_eq(is_whole(graph, &got), rows[i].whole, "%s", rows[i].name);
         graph_destroy(graph);
     }
 }
@@ -162,13 +172,13 @@ Test(plain_epilogue, gates) {
         char body[200];
         snprintf(body, sizeof body, "t = add r, b\n%s", row->body);
         Graph *graph = parsed("f32", body, row->result);
-        cr_expect_eq(plain_epilogue_of(graph->last, &got), row->whole, "%s", row->name);
+        cr_expect_eq(is_whole(graph, &got), row->whole, "%s", row->name);
         const Bounds *b = &got.bounds;
         if (row->whole)
             cr_expect(b->clamp && b->gate && b->scale == row->scale && b->shift == row->shift && b->low == row->low &&
                           b->high == row->high && got.bias == BIAS,
                       "%s: %g %g, %g to %g", row->name, b->scale, b->shift, b->low, b->high);
-        cr_expect_str_neq(plain_beginning_of(graph->last, true, &got)->name, "v", "%s: libraries have no gates",
+        cr_expect_str_neq(end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got)->name, "v", "%s: libraries have no gates",
                           row->name);
         cr_expect_not(got.bounds.gate, "%s", row->name);
         graph_destroy(graph);
@@ -185,14 +195,14 @@ Test(plain_epilogue, ends_before_an_addend_that_is_not_taken) {
     PlainEpilogue got;
     for (int i = 0; i < 3; i++) {
         Graph *graph = parsed("f32", others[i].body, others[i].result);
-        cr_expect_str_eq(plain_beginning_of(graph->last, false, &got)->name, others[i].end, "%s", others[i].name);
+        cr_expect_str_eq(end_of(graph, PLAIN_SUMS, &got)->name, others[i].end, "%s", others[i].name);
         expect_numbers(&others[i], &got, NONE);
         graph_destroy(graph);
     }
     for (int i = 0; i < ROWS; i++) {
         if (rows[i].addend != NONE) continue;
         Graph *graph = parsed("f32", rows[i].body, rows[i].result);
-        cr_expect_str_eq(plain_beginning_of(graph->last, false, &got)->name, rows[i].end, "%s", rows[i].name);
+        cr_expect_str_eq(end_of(graph, PLAIN_SUMS, &got)->name, rows[i].end, "%s", rows[i].name);
         expect_numbers(&rows[i], &got, NONE);
         graph_destroy(graph);
     }
@@ -207,9 +217,9 @@ Test(plain_epilogue, of_integers) {
     for (int i = 0; i < 2; i++) {
         PlainEpilogue got;
         Graph *graph = parsed("i32", integers[i].body, integers[i].result);
-        cr_expect_str_eq(plain_beginning_of(graph->last, true, &got)->name, integers[i].end, "%s", integers[i].name);
+        cr_expect_str_eq(end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got)->name, integers[i].end, "%s", integers[i].name);
         expect_numbers(&integers[i], &got, integers[i].addend);
-        cr_expect_eq(plain_epilogue_of(graph->last, &got), integers[i].whole, "%s", integers[i].name);
+        cr_expect_eq(is_whole(graph, &got), integers[i].whole, "%s", integers[i].name);
         graph_destroy(graph);
     }
 }
@@ -228,8 +238,8 @@ Test(plain_epilogue, ends_at_another_type) {
         whole_text("graph (x: f16[n, 8], w: f16[8, 4], b: f16[4], c: f32[4]) -> (y) {\n"
                    "y: f32[n, 4] = anchor matmul x, w, b, c graph (r: f16[n, 4], b: f16[4], c: f32[4]) -> (v) {\n"
                    "t: f16[n, 4] = add r, b\nu: f32[n, 4] = cast t {to = f32}\nv: f32[n, 4] = add u, c\n}\n}\n");
-    cr_expect_str_eq(plain_beginning_of(graph->last, true, &got)->name, "t");
-    cr_expect(got.bias == 2 && got.addend == NONE && !got.bounds.clamp && !plain_epilogue_of(graph->last, &got));
+    cr_expect_str_eq(end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got)->name, "t");
+    cr_expect(got.bias == 2 && got.addend == NONE && !got.bounds.clamp && !is_whole(graph, &got));
     graph_destroy(graph);
 }
 
@@ -275,7 +285,8 @@ Test(plain_epilogue, of_bf16) {
                  "4]) -> (v) {\nzero = constant bf16[] 0\n%s}\n}\n",
                  row->type, row->body);
         Graph *graph = whole_text(text);
-        cr_expect_eq(plain_epilogue_of_bf16(graph->last, &got), row->whole, "%s", row->name);
+        plain_epilogue_of(graph->last, PLAIN_SUMS | PLAIN_ADDEND | PLAIN_OF_BF16, &got);
+        cr_expect_eq(got.whole, row->whole, "%s", row->name);
         cr_expect(got.bias == row->bias && got.addend == row->addend && got.bounds.low == row->low, "%s: %d, %d, %g",
                   row->name, got.bias, got.addend, got.bounds.low);
         graph_destroy(graph);
@@ -285,7 +296,7 @@ Test(plain_epilogue, of_bf16) {
 Test(plain_epilogue, an_anchor_without_one_is_plain) {
     PlainEpilogue got;
     Graph *graph = whole_text("graph (x: f32[n, 8], w: f32[8, 4]) -> (y) {\ny: f32[n, 4] = anchor matmul x, w\n}\n");
-    cr_expect_null(plain_beginning_of(graph->last, true, &got));
-    cr_expect(plain_epilogue_of(graph->last, &got) && got.bias == NONE && got.addend == NONE && !got.bounds.clamp);
+    cr_expect_null(end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got));
+    cr_expect(is_whole(graph, &got) && got.bias == NONE && got.addend == NONE && !got.bounds.clamp);
     graph_destroy(graph);
 }

@@ -79,44 +79,33 @@ static bool is_no_step(const Node *node) {
     return (from == DT_BF16 && to == DT_F32) || (from == DT_F32 && to == DT_BF16 && attr_int(node, "loose", 0));
 }
 
-static const Value *beginning(const Node *anchor, bool takes_addend, bool in_f32, PlainEpilogue *out) {
-    *out = (PlainEpilogue){.bias = -1, .addend = -1, .bounds = no_bounds};
-    if (!anchor->subgraph_count) return NULL;
-    const Graph *body = anchor->subgraphs[0];
+/* The value up to which sums and bounds go. */
+static const Value *take_chain(const Graph *body, int forms, PlainEpilogue *out) {
     const Value *raw = body->inputs.items[0], *v = raw;
     for (const Node *node; (node = value_only_user(v)); v = node->outputs[0]) {
-        if (in_f32 && is_no_step(node)) continue;
+        if ((forms & PLAIN_OF_BF16) && is_no_step(node)) continue;
         const Value *other = node->kind == NODE_PRIM ? other_operand(node, v) : NULL;
         PlainEpilogue longer = *out;
         if (!other || other->dtype != v->dtype) break;
-        bool bound = node->prim == PRIM_MAX || node->prim == PRIM_MIN;
-        bool taken = node->prim == PRIM_ADD                ? take_sum(body, raw, other, takes_addend, &longer)
-                     : bound && dtype_is_float(raw->dtype) ? take_bound(other, node->prim == PRIM_MAX, &longer.bounds)
-                                                           : false;
-        if (!taken) break;
+        bool bound = (node->prim == PRIM_MAX || node->prim == PRIM_MIN) && dtype_is_float(raw->dtype);
+        if (node->prim == PRIM_ADD ? !take_sum(body, raw, other, forms & PLAIN_ADDEND, &longer)
+                                   : !bound || !take_bound(other, node->prim == PRIM_MAX, &longer.bounds))
+            break;
         *out = longer;
     }
     return v;
 }
 
-const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out) {
-    return beginning(anchor, takes_addend, false, out);
-}
-
-bool plain_epilogue_of_bf16(const Node *anchor, PlainEpilogue *out) {
-    const Value *end = beginning(anchor, true, true, out);
-    if (!end) return true;
+void plain_epilogue_of(const Node *anchor, int forms, PlainEpilogue *out) {
+    *out = (PlainEpilogue){.whole = true, .bias = -1, .addend = -1, .bounds = no_bounds};
+    if (!anchor->subgraph_count) return;
     const Graph *body = anchor->subgraphs[0];
-    if (out->addend >= 0 && anchor->inputs[out->addend]->dtype != DT_BF16) return false;
-    return body->outputs.count == 1 && body->outputs.items[0] == end && end->dtype == DT_BF16;
-}
-
-bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out) {
-    const Value *end = plain_beginning_of(anchor, true, out);
-    if (!end) return true;
-    const Graph *body = anchor->subgraphs[0];
+    const Value *result = body->outputs.count == 1 ? body->outputs.items[0] : NULL;
     Bounds gate;
-    const Value *gated = out->bounds.clamp ? NULL : take_gate(end, &gate);
-    if (gated) out->bounds = gate, end = gated;
-    return body->outputs.count == 1 && body->outputs.items[0] == end;
+    out->end = forms ? take_chain(body, forms, out) : body->inputs.items[0];
+    const Value *gated = (forms & PLAIN_GATE) && !out->bounds.clamp ? take_gate(out->end, &gate) : NULL;
+    if (gated) out->bounds = gate, out->end = gated;
+    out->whole = result == out->end;
+    if ((forms & PLAIN_OF_BF16) && out->whole)
+        out->whole = result->dtype == DT_BF16 && (out->addend < 0 || anchor->inputs[out->addend]->dtype == DT_BF16);
 }

@@ -13,21 +13,24 @@ typedef struct Bounds {
     double scale, shift;
 } Bounds;
 
+/* What of an epilogue may be taken, beside each other. */
+enum {
+    PLAIN_SUMS = 1,    /* bias and bounds: the bias at most once and before the bounds */
+    PLAIN_ADDEND = 2,  /* with these: an addend, likewise, on either side of the bias */
+    PLAIN_GATE = 4,    /* with these: bounds that have a gate */
+    PLAIN_OF_BF16 = 8, /* with these: steps in f32 between bf16, where rounding is not asked for */
+};
+
 /* y = what the bounds make of r + bias + addend. */
 typedef struct PlainEpilogue {
+    bool whole; /* this is all of it, of one result (of bf16, as the addend is, with PLAIN_OF_BF16), or there is none */
     int bias;   /* the node's input that is added along the last axis, of one element a column; -1: none */
     int addend; /* the node's input of the result's shape that is added; -1: none */
     Bounds bounds;
+    const Value *end; /* the value of its body that is reached; NULL: the anchor has no epilogue */
 } PlainEpilogue;
 
-/* How much of the anchor's epilogue from its beginning on is of this form: bias and addend at most once, in either
- * order, and before the bounds, which have no gate. takes_addend: else an addend is not. The value of its body that is reached; NULL: the
- * anchor has no epilogue. */
-const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out);
-/* Whether all of it is of this form, gates included, or there is none. */
-bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out);
-/* Of an anchor whose results are bf16: whether its epilogue is of this form in f32 up to where its one result, bf16 again, is
- * stored (or there is none). The addend is bf16, too. */
-bool plain_epilogue_of_bf16(const Node *anchor, PlainEpilogue *out);
+/* How much of the anchor's epilogue from its beginning on is of these forms (a sum of PLAIN_*; 0: nothing is). */
+void plain_epilogue_of(const Node *anchor, int forms, PlainEpilogue *out);
 
 #endif

@@ -179,25 +179,20 @@ Status anchor_keep_bias(CpuAnchor *anchor, int input, const Tensor *bias, Pool *
     return NULL;
 }
 
-/* What of the epilogue tiles have built in, and from which value of its body on a kernel does the rest; NULL: there is
- * no rest. What is not computed in its own type is rounded at each step, which tiles do not do. */
-static const Value *split_epilogue(const Node *node, PlainEpilogue *out) {
-    *out = (PlainEpilogue){.bias = -1, .addend = -1};
-    if (!node->subgraph_count) return NULL;
+/* What of the epilogue tiles have built in: where that is not all, a kernel does the rest. What is not computed in its
+ * own type is rounded at each step, which tiles do not do; an addend is found beside where results go. */
+static void split_epilogue(const Node *node, PlainEpilogue *out) {
     DType sums = dtype_of_sums(node->inputs[0]->dtype);
-    if (sums == DT_BF16 && plain_epilogue_of_bf16(node, out)) return NULL;
-    if (!is_work(sums)) {
-        *out = (PlainEpilogue){.bias = -1, .addend = -1};
-        return node->subgraphs[0]->inputs.items[0];
-    }
-    if (plain_epilogue_of(node, out)) return NULL;
-    return plain_beginning_of(node, false, out); /* an addend is found beside where results go */
+    int last = sums == DT_BF16 ? PLAIN_OF_BF16 : PLAIN_GATE;
+    plain_epilogue_of(node, is_work(sums) || sums == DT_BF16 ? PLAIN_SUMS | PLAIN_ADDEND | last : 0, out);
+    if (!out->whole) plain_epilogue_of(node, is_work(sums) ? PLAIN_SUMS : 0, out);
 }
 
 DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
     PlainEpilogue plain;
-    *out_begin = split_epilogue(node, &plain);
-    if (!*out_begin) return DT_NONE;
+    split_epilogue(node, &plain);
+    *out_begin = plain.whole ? NULL : plain.end;
+    if (plain.whole) return DT_NONE;
     DType dtype = dtype_of_sums(node->inputs[0]->dtype);
     return dtype_is_float(dtype) ? anchor_work_type(dtype) : dtype;
 }
@@ -206,7 +201,9 @@ DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
 uint64_t cpu_anchor_inplace(const Node *node) {
     PlainEpilogue plain;
     const AnchorKind *kind = kind_of(node);
-    if (!kind || kind->alone || split_epilogue(node, &plain) || plain.addend < 0) return 0;
+    if (!kind || kind->alone) return 0;
+    split_epilogue(node, &plain);
+    if (plain.addend < 0) return 0;
     const Value *addend = node->inputs[plain.addend], *result = node->outputs[0];
     bool fits = value_same_shape(addend, result) && dtype_size(addend->dtype) == dtype_size(result->dtype);
     return fits ? UINT64_C(1) << plain.addend : 0;
@@ -231,7 +228,7 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     }
     if (!anchor_holds_bits(node) && !anchor_takes(anchor->dtype, node->inputs[1]->dtype))
         return anchor_wrong(anchor, "the factors' element types do not go together");
-    anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
+    split_epilogue(node, &anchor->epilogue);
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
     int bias = anchor->epilogue.bias;
@@ -440,7 +437,7 @@ bool cpu_anchor_takes_prologue(const Tensor *between, const Pool *pool) {
 static Status run_any(AnchorRun *run, KernelFunction finish, const RegionKernel *region) {
     const CpuAnchor *anchor = run->anchor;
     if (anchor->kind->alone) return anchor->kind->run(run);
-    return anchor->finishes ? run_finished(run, finish, region, run->output) : run_product(run);
+    return anchor->epilogue.whole ? run_product(run) : run_finished(run, finish, region, run->output);
 }
 
 static Status check_run(const AnchorRun *run) {

@@ -5,22 +5,16 @@
 
 #include <string.h>
 
-/* Whether the kernel reads one element of the buffer, wherever it is. */
-static bool is_scalar(const Kernel *k, int buffer) {
+/* Whether the kernel meets one element of the buffer, wherever it is, or else goes on in it along a row: it does not
+ * where the last axis was known to be 1. */
+static void how_met(const Kernel *k, int buffer, bool *out_scalar, bool *out_along) {
+    *out_scalar = *out_along = true;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
-        if ((inst->op == K_LOAD || inst->op == K_STORE) && inst->buffer == buffer && inst->axes) return false;
+        if ((inst->op != K_LOAD && inst->op != K_STORE) || inst->buffer != buffer) continue;
+        *out_scalar &= !inst->axes;
+        *out_along &= inst->access->kind[1] != STRIDE_ZERO;
     }
-    return true;
-}
-
-/* Whether the kernel goes on in the buffer along a row: it does not where the last axis was known to be 1. */
-static bool goes_along(const Kernel *k, int buffer) {
-    for (int i = 0; i < k->insts.count; i++) {
-        const KernelInst *inst = &k->insts.items[i];
-        if (inst->op == K_LOAD && inst->buffer == buffer && inst->access->kind[1] == STRIDE_ZERO) return false;
-    }
-    return true;
 }
 
 bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region, int64_t size,
@@ -43,8 +37,10 @@ bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region,
             !broadcast_of(t->rank, t->dims, rank, outputs[0].dims, &b->over))
             return false;
         b->wide = b->over.inner % f->columns == 0 && b->over.inner >= f->columns;
-        f->flat &= is_scalar(k, i) || (b->over.inner == b->over.period && goes_along(k, i));
-        f->alone &= is_scalar(k, i) || region->buffer_output[i] >= 0;
+        bool scalar, along;
+        how_met(k, i, &scalar, &along);
+        f->flat &= scalar || (along && b->over.inner == b->over.period);
+        f->alone &= scalar || region->buffer_output[i] >= 0;
     }
     for (int i = 0; i < k->insts.count; i++) f->alone &= k->insts.items[i].op != K_RANDOM;
     return true;

@@ -35,8 +35,7 @@ struct CpuAnchor {
     DType dtype, type;      /* of the tensors; what is computed in */
     int quads;              /* not 0: so many numbers are multiplied at a time: depths are of quads (quads.h) */
     WeightForm form;        /* of the packed weight */
-    PlainEpilogue epilogue; /* what of it tiles have built in */
-    bool finishes;          /* a kernel does the rest */
+    PlainEpilogue epilogue; /* what of it tiles have built in; where that is not all, a kernel does the rest */
     void *kind_data;
     const void *bias;                   /* a constant one, in the work type with slack behind; NULL: none */
     Tensor shapes[EPILOGUE_INPUTS + 2]; /* of constants, without data; rank -1: not constant */

@@ -6,37 +6,19 @@
 #include <math.h>
 #include "codegen/codegen.h"
 
-/* Beside bounds. Bodies over the raw result r: T[M, N], where T stands for the element type. */
+/* The tanh form of GELU over the raw result r: T[M, N], where T stands for the element type. */
+#define GELU_TANH(cube, end)                                                                                           \
+    "cubic = constant T[] 0.044715\nroot = constant T[] 0.7978845608\none = constant T[] 1\nhalf = constant T[] 0.5\n" \
+    "a: T[M, N] = mul r, r\nb: T[M, N] = mul " cube "\nc: T[M, N] = mul b, cubic\nd: T[M, N] = add r, c\n"             \
+    "e: T[M, N] = mul d, root\nf: T[M, N] = tanh e\ng: T[M, N] = add f, one\n" end
+
+/* Beside bounds. */
 static const struct {
     GpuActivation activation;
     const char *body;
 } activations[] = {
-    {GPU_ACTIVATION_GELU_TANH, "cubic = constant T[] 0.044715\n"
-                               "root = constant T[] 0.7978845608\n"
-                               "one = constant T[] 1\n"
-                               "half = constant T[] 0.5\n"
-                               "a: T[M, N] = mul r, r\n"
-                               "b: T[M, N] = mul a, r\n"
-                               "c: T[M, N] = mul cubic, b\n"
-                               "d: T[M, N] = add r, c\n"
-                               "e: T[M, N] = mul root, d\n"
-                               "f: T[M, N] = tanh e\n"
-                               "g: T[M, N] = add one, f\n"
-                               "h: T[M, N] = mul r, half\n"
-                               "y: T[M, N] = mul h, g\n"},
-    {GPU_ACTIVATION_GELU_TANH, "cubic = constant T[] 0.044715\n" /* halved at the end */
-                               "root = constant T[] 0.7978845608\n"
-                               "one = constant T[] 1\n"
-                               "half = constant T[] 0.5\n"
-                               "a: T[M, N] = mul r, r\n"
-                               "b: T[M, N] = mul r, a\n"
-                               "c: T[M, N] = mul b, cubic\n"
-                               "d: T[M, N] = add r, c\n"
-                               "e: T[M, N] = mul d, root\n"
-                               "f: T[M, N] = tanh e\n"
-                               "g: T[M, N] = add f, one\n"
-                               "h: T[M, N] = mul r, g\n"
-                               "y: T[M, N] = mul h, half\n"},
+    {GPU_ACTIVATION_GELU_TANH, GELU_TANH("a, r", "h: T[M, N] = mul r, half\ny: T[M, N] = mul h, g\n")},
+    {GPU_ACTIVATION_GELU_TANH, GELU_TANH("r, a", "h: T[M, N] = mul r, g\ny: T[M, N] = mul h, half\n")},
 };
 
 static const char *typed(Arena *arena, const char *body, DType type) {
@@ -69,19 +51,20 @@ static Status kernel_of_body(Arena *arena, const char *body, DType type, DType r
 
 Status library_epilogue_of(Arena *arena, const Node *anchor, DType raw, LibraryEpilogue *out) {
     const Graph *body = anchor->subgraphs[0];
-    const Value *begin = plain_beginning_of(anchor, true, &out->plain);
+    const Bounds *bounds = &out->plain.bounds;
+    plain_epilogue_of(anchor, PLAIN_SUMS | PLAIN_ADDEND, &out->plain);
     out->activation = GPU_ACTIVATION_NONE;
-    out->whole = body->outputs.count == 1 && body->outputs.items[0] == begin;
-    if (out->plain.bounds.clamp) { /* bounds are an activation, and nothing may follow */
-        if (out->plain.bounds.low == 0 && out->plain.bounds.high == (double)INFINITY)
-            out->activation = GPU_ACTIVATION_RELU;
-        out->whole &= out->activation == GPU_ACTIVATION_RELU;
+    out->whole = out->plain.whole;
+    if (bounds->clamp) { /* bounds are an activation, and nothing may follow */
+        bool relu = bounds->low == 0 && bounds->high == (double)INFINITY;
+        if (relu) out->activation = GPU_ACTIVATION_RELU;
+        out->whole &= relu;
         return NULL;
     }
     /* cuBLASLt's GELU is off by up to 1e-6 of the largest element, which 16-bit results do not show. */
     if (out->whole || body->outputs.count != 1 || dtype_size(body->outputs.items[0]->dtype) != 2) return NULL;
     const Kernel *own, *known;
-    TRY(kernel_of(arena, anchor, begin, raw, &own));
+    TRY(kernel_of(arena, anchor, out->plain.end, raw, &own));
     for (size_t i = 0; !out->whole && i < sizeof activations / sizeof *activations; i++) {
         TRY(kernel_of_body(arena, activations[i].body, body->inputs.items[0]->dtype, raw, &known));
         out->whole = kernel_same(own, known);
