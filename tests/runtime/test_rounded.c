@@ -7,7 +7,7 @@
 #include "runtime/device/cpu/product.h"
 #include "runtime/device/cpu/matmul/rounded.h"
 
-enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * ROW_DIGITS * (8 + 2 * BLOCK) };
+enum { ROWS = TILE_BLOCKS_MOST, DEPTH = 200, COLUMNS = 48, ROOM = 1800 }; /* ROOM: bytes of a row in blocks */
 
 static uint64_t draw(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -141,23 +141,27 @@ Test(rounded, digits_add_up_to_the_row) {
  * whose sums a set may not saturate. digits: one row of digits. */
 static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, bool extreme, bool digits,
                        int rows, int columns, int64_t depth, uint64_t *state) {
-    const WeightForm form = {kind, BLOCK, zeros};
+    const int block_size = 16 << draw(state) % 4;
+    const WeightForm form = {kind, block_size, zeros};
+    const bool apart = draw(state) % 2; /* rows are not equally spaced */
     const int word = weight_word(kind), middle = 1 << (32 / word - 1);
-    static char x[ROWS][ROOM];
+    static char x[2 * ROWS][ROOM];
     static _Alignas(64) float panel[2 * COLUMNS * DEPTH], results[ROWS][COLUMNS];
     static int values[DEPTH][COLUMNS];
     const void *from[ROWS];
     void *to[ROWS];
     const bool words = in_words(set, kind);
-    const int each = digits ? ROW_DIGITS : 1, bytes = 8 + BLOCK * (1 + words);
-    int64_t blocks = (depth + BLOCK - 1) / BLOCK;
+    const int each = digits ? ROW_DIGITS : 1, bytes = 8 + block_size * (1 + words);
+    cr_assert_leq(each * bytes * ((DEPTH + block_size - 1) / block_size), ROOM);
+    int64_t blocks = (depth + block_size - 1) / block_size;
     for (int i = 0; i < rows; i++) {
-        memset(x[i], 0, ROOM);
-        from[i] = x[i], to[i] = results[i];
+        char *row = x[apart ? 2 * i + i % 2 : i];
+        memset(row, 0, ROOM);
+        from[i] = row, to[i] = results[i];
         for (int64_t b = 0; b < blocks * each; b++) {
-            char *block = x[i] + b * bytes;
+            char *block = row + b * bytes;
             RoundedHead head = {ldexpf(1, (int)(draw(state) % 3)), 0};
-            for (int64_t k = 0; k < BLOCK && b / each * BLOCK + k < depth; k++) {
+            for (int64_t k = 0; k < block_size && b / each * block_size + k < depth; k++) {
                 int16_t byte = extreme  ? (int16_t)(digits ? -128 : 127)
                                : digits ? (int16_t)((int)(draw(state) % 256) - 128)
                                         : (int16_t)((int)(draw(state) % 255) - 127);
@@ -171,7 +175,7 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
     float *at = panel;
     static float scales[DEPTH][COLUMNS], points[DEPTH][COLUMNS];
     for (int64_t b = 0; b < blocks; b++) {
-        int64_t count = depth - b * BLOCK < BLOCK ? depth - b * BLOCK : BLOCK;
+        int64_t count = depth - b * block_size < block_size ? depth - b * block_size : block_size;
         for (int j = 0; j < COLUMNS; j++)
             at[j] = scales[b][j] = ldexpf(draw(state) % 2 ? 1 : -1, (int)(draw(state) % 3));
         at += COLUMNS;
@@ -182,10 +186,12 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
                 uint32_t bits = extreme ? UINT32_MAX : (uint32_t)draw(state) ^ (uint32_t)draw(state) << 8;
                 memcpy(at + j, &bits, sizeof bits);
                 for (int64_t i = 0; i < word && k + i < count; i++)
-                    values[b * BLOCK + k + i][j] = (int)(bits >> (32 / word * i) & (uint32_t)(2 * middle - 1)) - middle;
+                    values[b * block_size + k + i][j] =
+                        (int)(bits >> (32 / word * i) & (uint32_t)(2 * middle - 1)) - middle;
             }
     }
     TileCall call = {.rows = from,
+                     .row_count = rows,
                      .taps = 1,
                      .depth = depth,
                      .weight = panel,
@@ -200,10 +206,11 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
             for (int64_t n = 0; n < depth * each; n++) {
                 RoundedHead head;
                 const int64_t k = n / each;
-                const char *block = x[i] + (k / BLOCK * each + n % each) * bytes;
+                const char *block = (const char *)from[i] + (k / block_size * each + n % each) * bytes;
                 memcpy(&head, block, sizeof head);
-                wanted += (double)number_at(kind, words, block, k % BLOCK) * (double)head.scale *
-                          ((double)values[k][j] - (double)points[k / BLOCK][j]) * (double)scales[k / BLOCK][j];
+                wanted += (double)number_at(kind, words, block, k % block_size) * (double)head.scale *
+                          ((double)values[k][j] - (double)points[k / block_size][j]) *
+                          (double)scales[k / block_size][j];
             }
             cr_assert_eq((double)results[i][j], j < columns ? wanted : -1,
                          "set %d, kind %d, %d rows, %d columns, depth %d: [%d, %d] is %g, not %g", index, kind, rows,
@@ -213,23 +220,75 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
 
 Test(rounded, all_sets_give_what_the_formula_says) {
     static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
+    static const int heights[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32};
     static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
-    const TileBlocks *sets[4];
+    extern const TileBlocks tile_blocks_amx_plain;
+    const TileBlocks *sets[6];
     uint64_t state = 1;
     int count = tile_sets_of_blocks(sets);
     cr_assert_eq(tile_blocks(), sets[0]);
+    sets[count++] = &tile_blocks_amx_plain;
     for (int s = 0; s < count; s++)
-        for (int rows = 1; rows <= sets[s]->rows; rows++)
+        for (size_t h = 0; h < sizeof heights / sizeof *heights && heights[h] <= sets[s]->rows; h++)
             for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
                 for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
                     for (int t = 0; t < 9; t++)
-                        check_tile(sets[s], s, kinds[t % 3], t / 3 == 1, t / 3 == 2, false, rows, columns, depths[d],
-                                   &state);
+                        check_tile(sets[s], s, kinds[t % 3], t / 3 == 1, t / 3 == 2, false, heights[h], columns,
+                                   depths[d], &state);
+}
+
+/* How many rows a tile has depends on how many threads there are. */
+Test(rounded, few_and_many_rows_have_the_same_bits) {
+    extern const TileBlocks tile_blocks_amx_plain;
+    enum { SIZE = 32, BLOCKS = 3, BYTES = BLOCKS * (8 + SIZE), LINES = BLOCKS * (2 + SIZE / 8) };
+    static char x[ROWS][BYTES];
+    static float panel[LINES][COLUMNS], few[ROWS][COLUMNS], many[ROWS][COLUMNS];
+    const WeightForm form = {WEIGHT_INT4, SIZE, true};
+    uint64_t state = 5;
+    const void *from[ROWS];
+    void *to[2][ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        from[i] = x[i], to[0][i] = few[i], to[1][i] = many[i];
+        for (int b = 0; b < BLOCKS; b++) {
+            RoundedHead head = {(float)draw(&state) * 0x1p-31f, 0};
+            char *block = x[i] + b * (8 + SIZE);
+            for (int k = 0; k < SIZE; k++) {
+                block[8 + k] = (char)((int)(draw(&state) % 255) - 127);
+                head.start -= 8 * block[8 + k];
+            }
+            memcpy(block, &head, sizeof head);
+        }
+    }
+    for (int k = 0; k < LINES; k++)
+        for (int j = 0; j < COLUMNS; j++) {
+            uint32_t bits = (uint32_t)draw(&state) * 3;
+            panel[k][j] = (float)draw(&state) * 0x1p-30f - 1;
+            if (k % (LINES / BLOCKS) > 1) memcpy(&panel[k][j], &bits, sizeof bits);
+        }
+    TileCall call = {.taps = 1, .depth = BLOCKS * SIZE, .weight = panel, .weight_stride = COLUMNS, .form = &form};
+    call.columns = COLUMNS;
+    for (int way = 0; way < 2; way++) {
+        call.row_count = way ? ROWS : 4;
+        for (int i = 0; i < ROWS; i += call.row_count) {
+            call.rows = from + i, call.results = to[way] + i;
+            tile_blocks_amx_plain.products[form.kind][call.row_count](&call);
+        }
+    }
+    cr_expect_eq(memcmp(few, many, sizeof few), 0);
+}
+
+/* The one with AMX's registers in memory cannot be used, but must be judged rightly. */
+Test(rounded, sets_agree_with_plain_c) {
+    extern const TileBlocks tile_blocks_amx_plain;
+    TileBlocks wrong = tile_blocks_amx_plain;
+    cr_expect(tile_blocks_agree(&tile_blocks_amx_plain));
+    wrong.products[WEIGHT_INT4][wrong.rows] = wrong.products[WEIGHT_INT2][wrong.rows];
+    cr_expect_not(tile_blocks_agree(&wrong));
 }
 
 Test(rounded, all_sets_add_up_the_digits_of_a_row) {
     static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
-    const TileBlocks *sets[4];
+    const TileBlocks *sets[5];
     uint64_t state = 2;
     int count = tile_sets_of_blocks(sets), with = 0;
     for (int s = 0; s < count; s++)

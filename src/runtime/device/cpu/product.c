@@ -134,6 +134,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
     const int highest = blocks ? blocks->rows : NARROW_TILE_ROWS;
     for (int tiles = count <= highest ? 1 : (count + highest - 1) / highest, m; tiles > 0; tiles--, count -= m) {
         m = tiles == 1 ? count : (count + tiles - 1) / tiles;
+        call->row_count = m;
         loops[m](call);
         call->rows += m;
         call->results += m;

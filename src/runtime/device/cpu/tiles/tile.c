@@ -23,7 +23,7 @@ const TileSet *tile_set(DType type) {
 extern const TileSet tile_quads_base, tile_pairs_base;
 extern const TileBlocks tile_blocks_base;
 #if defined(__x86_64__)
-extern const TileBlocks tile_blocks_avx2, tile_blocks_avxvnni, tile_blocks_avx512vnni;
+extern const TileBlocks tile_blocks_avx2, tile_blocks_avxvnni, tile_blocks_avx512vnni, tile_blocks_amx;
 extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni, tile_quads_amx;
 extern const TileWinograd tile_winograd_words_avx2;
 extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
@@ -124,6 +124,60 @@ static bool agree(const TileSet *set, const TileSet *plain, bool pairs) {
 bool tile_quads_agree(const TileSet *set) { return agree(set, &tile_quads_base, false); }
 bool tile_pairs_agree(const TileSet *set) { return agree(set, &tile_pairs_base, true); }
 
+/* A row in two blocks, of which the second ends early; scales are 1 and columns have powers of two. */
+enum { TRIED_BLOCK = 64, TRIED_BLOCKS_DEPTH = 100, TRIED_BLOCK_BYTES = sizeof(RoundedHead) + TRIED_BLOCK };
+
+static void try_blocks(const TileBlocks *set, float results[TRIED_ROWS][TRIED_WIDTH]) {
+    static const WeightForm form = {WEIGHT_INT4, TRIED_BLOCK, false};
+    const int word = weight_word(form.kind);
+    _Alignas(64) char x[TRIED_ROWS][2 * TRIED_BLOCK_BYTES] = {{0}};
+    uint32_t weight[2 + 2 * TRIED_BLOCK][TRIED_WIDTH];
+    const void *rows[TRIED_ROWS];
+    void *to[TRIED_ROWS];
+    int at = 0;
+    for (int i = 0; i < TRIED_ROWS; i++) {
+        RoundedHead heads[2] = {{1, 0}, {1, 0}};
+        for (int k = 0; k < TRIED_BLOCKS_DEPTH; k++) {
+            const int b = k / TRIED_BLOCK;
+            const int8_t byte = (int8_t)(uint8_t)tried(i * 5 + k, false);
+            x[i][b * TRIED_BLOCK_BYTES + (int)sizeof(RoundedHead) + k % TRIED_BLOCK] = (char)byte;
+            heads[b].start -= weight_zero(form.kind) * byte;
+        }
+        for (int b = 0; b < 2; b++) memcpy(x[i] + b * TRIED_BLOCK_BYTES, &heads[b], sizeof heads[b]);
+        rows[i] = x[i];
+        to[i] = results[i];
+    }
+    for (int k = 0; k < TRIED_BLOCKS_DEPTH; k += word, at++) {
+        const float scales[] = {1, 0.5f, -2};
+        if (k % TRIED_BLOCK == 0) {
+            for (int j = 0; j < TRIED_WIDTH; j++) memcpy(&weight[at][j], &scales[(j + k) % 3], sizeof(float));
+            at++;
+        }
+        for (int j = 0; j < TRIED_WIDTH; j++)
+            weight[at][j] = (uint32_t)tried(k * 11 + j * 2, false) << 16 | tried(k * 3 + j, false);
+    }
+    memset(results, 0, sizeof(float[TRIED_ROWS][TRIED_WIDTH]));
+    for (int first = 0, count; first < TRIED_ROWS; first += count) {
+        count = TRIED_ROWS - first < set->rows ? TRIED_ROWS - first : set->rows;
+        set->products[form.kind][count](&(TileCall){.rows = rows + first,
+                                                    .row_count = count,
+                                                    .taps = 1,
+                                                    .depth = TRIED_BLOCKS_DEPTH,
+                                                    .weight = weight,
+                                                    .weight_stride = TRIED_WIDTH,
+                                                    .form = &form,
+                                                    .results = to + first,
+                                                    .columns = TRIED_COLUMNS});
+    }
+}
+
+bool tile_blocks_agree(const TileBlocks *set) {
+    float wanted[TRIED_ROWS][TRIED_WIDTH], found[TRIED_ROWS][TRIED_WIDTH];
+    try_blocks(&tile_blocks_base, wanted);
+    try_blocks(set, found);
+    return memcmp(wanted, found, sizeof wanted) == 0;
+}
+
 /* ---- the sets of narrow numbers ---- */
 
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -133,14 +187,15 @@ typedef struct Untried {
     bool (*there)(void);
     bool (*agrees)(const TileSet *set);
     const TileSet *set;
-    _Atomic int known; /* 1: not used, 2: used; 0: not asked yet */
+    const TileBlocks *blocks; /* of the same instructions; NULL: none */
+    _Atomic int known;        /* 1: not used, 2: used; 0: not asked yet */
 } Untried;
 
 static bool works(Untried *u) {
     int answer = u->known;
     if (!answer) {
         const bool there = u->there();
-        u->known = answer = 1 + (there && u->agrees(u->set));
+        u->known = answer = 1 + (there && u->agrees(u->set) && (!u->blocks || tile_blocks_agree(u->blocks)));
         if (answer == 1 && there) LOG(1, "%s is not used: its products are wrong", u->name);
     }
     return answer == 2;
@@ -148,12 +203,12 @@ static bool works(Untried *u) {
 #endif
 
 #if defined(__x86_64__)
-static Untried amx_int8 = {"AMX-INT8", vector_has_amx_int8, tile_quads_agree, &tile_quads_amx, 0},
-               amx_bf16 = {"AMX-BF16", vector_has_amx_bf16, tile_pairs_agree, &tile_pairs_amx, 0};
+static Untried amx_int8 = {"AMX-INT8", vector_has_amx_int8, tile_quads_agree, &tile_quads_amx, &tile_blocks_amx, 0},
+               amx_bf16 = {"AMX-BF16", vector_has_amx_bf16, tile_pairs_agree, &tile_pairs_amx, NULL, 0};
 #elif defined(__aarch64__)
-static Untried i8mm = {"FEAT_I8MM", vector_has_i8mm, tile_quads_agree, &tile_quads_i8mm, 0},
-               dot_product = {"FEAT_DotProd", vector_has_dot_product, tile_quads_agree, &tile_quads_dotprod, 0},
-               bf16 = {"FEAT_BF16", vector_has_bf16, tile_pairs_agree, &tile_pairs_bf16, 0};
+static Untried i8mm = {"FEAT_I8MM", vector_has_i8mm, tile_quads_agree, &tile_quads_i8mm, NULL, 0},
+               dot_product = {"FEAT_DotProd", vector_has_dot_product, tile_quads_agree, &tile_quads_dotprod, NULL, 0},
+               bf16 = {"FEAT_BF16", vector_has_bf16, tile_pairs_agree, &tile_pairs_bf16, NULL, 0};
 #endif
 
 int tile_sets_of_quads(const TileSet *out_sets[5]) {
@@ -217,10 +272,11 @@ const TileSet *tile_set_pairs(void) {
     return sets[0];
 }
 
-int tile_sets_of_blocks(const TileBlocks *out_sets[4]) {
+int tile_sets_of_blocks(const TileBlocks *out_sets[5]) {
     int count = 0;
 #if defined(__x86_64__)
     VectorIsa isa = vector_isa();
+    if (isa == VECTOR_AVX512 && vector_has_vnni() && works(&amx_int8)) out_sets[count++] = &tile_blocks_amx;
     if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_blocks_avx512vnni;
     if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_blocks_avxvnni;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_blocks_avx2;
@@ -232,7 +288,7 @@ int tile_sets_of_blocks(const TileBlocks *out_sets[4]) {
 }
 
 const TileBlocks *tile_blocks(void) {
-    const TileBlocks *sets[4];
+    const TileBlocks *sets[5];
     tile_sets_of_blocks(sets);
     return sets[0];
 }

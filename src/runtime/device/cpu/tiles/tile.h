@@ -108,8 +108,9 @@ typedef struct RoundedHead {
     int32_t start; /* where its sums begin: the bytes' sum times what stands for 0 in the weight, negative */
 } RoundedHead;
 
-/* ROUNDED_STEP: depths after which sums of narrower numbers are widened. */
-enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8, ROW_DIGITS = 3 };
+/* ROUNDED_STEP: depths after which sums of narrower numbers are widened. TILE_BLOCK_ROWS: most whose sums are in vector registers;
+ * TILE_BLOCKS_MOST: in any. */
+enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8, TILE_BLOCKS_MOST = 32, ROW_DIGITS = 3 };
 
 /* words: as TileBlocks has them. */
 static inline int64_t rounded_block_bytes(int64_t block, bool words) {
@@ -122,7 +123,7 @@ typedef struct TileBlocks {
     int rows; /* most */
     /* By INT8 rows are words of 16 bits, two in the place of each quad: its first and third byte, then its second and fourth. */
     bool words;
-    TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
+    TileFunction products[WEIGHT_KINDS][TILE_BLOCKS_MOST + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
     TileFunction digits[WEIGHT_KINDS]; /* one row of ROW_DIGITS blocks for each; of INT4 and INT2; NULL: none */
 } TileBlocks;
 
@@ -332,10 +333,11 @@ const TileSet *tile_set_pairs(void);
 int tile_sets_of_pairs(const TileSet *out_sets[5]);
 /* Likewise, products of rows in blocks: [out_count]. */
 const TileBlocks *tile_blocks(void);
-int tile_sets_of_blocks(const TileBlocks *out_sets[4]);
-/* Whether a set of quads, or of pairs, gives what plain C gives, on some numbers whose sums are exact. */
+int tile_sets_of_blocks(const TileBlocks *out_sets[5]);
+/* Whether a set of quads, of pairs or of blocks gives what plain C gives, on some numbers whose sums are exact. */
 bool tile_quads_agree(const TileSet *set);
 bool tile_pairs_agree(const TileSet *set);
+bool tile_blocks_agree(const TileBlocks *set);
 /* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
 const TileSet *tile_set(DType type);
 

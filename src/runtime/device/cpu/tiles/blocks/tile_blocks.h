@@ -6,7 +6,8 @@
  *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits
  *                 hold for ROUNDED_STEP depths of weights of 4 bits, and of 8 bits its sums of pairs of 16 bits (TileBlocks.words);
  *                 BLOCK_VNNI, the instruction for it; BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken where they
- *                 are less than 16, and bytes are less what stands for 0 in them */
+ *                 are less than 16, and bytes are less what stands for 0 in them
+ *   BLOCK_AMX     defined: so for few rows, AMX for more (tile_blocks_amx.h) */
 #define BLOCK_PLAIN 0
 #define BLOCK_PAIRS 1
 #define BLOCK_VNNI 2
@@ -51,6 +52,11 @@ typedef uint32_t VULoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), m
 
 /* Whether numbers are multiplied as words of 16 bits, whose sums of pairs have 32. */
 TILE_INLINE bool blocks_in_words(const WeightKind kind) { return BLOCK_DOT == BLOCK_PAIRS && kind == WEIGHT_INT8; }
+
+/* The bits of a quad in a word, at their lowest place. */
+TILE_INLINE uint32_t blocks_mask(const WeightKind kind) {
+    return kind == WEIGHT_INT8 ? 0xffffffff : kind == WEIGHT_INT4 ? 0x0f0f0f0f : 0x03030303;
+}
 
 /* sum + w[0] x[0] + ... + w[3] x[3] in each lane; of BLOCK_PAIRS w[0] x[0] + w[1] x[1] in its lower half, the others in its upper one. */
 TILE_INLINE VU blocks_add(VU sum, VU w, VU x, const WeightKind kind) {
@@ -97,10 +103,7 @@ TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char
                              int64_t at, const int m, const int nv, const WeightKind kind) {
     const bool wide = blocks_in_words(kind);
     const int quads = wide ? 2 : weight_word(kind) / 4; /* of words: pairs */
-    const uint32_t mask = wide                  ? 0x00ff00ff
-                          : kind == WEIGHT_INT8 ? 0xffffffff
-                          : kind == WEIGHT_INT4 ? 0x0f0f0f0f
-                                                : 0x03030303;
+    const uint32_t mask = wide ? 0x00ff00ff : blocks_mask(kind);
     VU word[BLOCK_VECTORS];
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -245,11 +248,19 @@ BLOCKS_FOUR(int2, WEIGHT_INT2, 1, 2, 3, 4)
 BLOCKS_FOUR(int8, WEIGHT_INT8, 5, 6, 7, 8)
 BLOCKS_FOUR(int4, WEIGHT_INT4, 5, 6, 7, 8)
 BLOCKS_FOUR(int2, WEIGHT_INT2, 5, 6, 7, 8)
-#define BLOCKS_ALL(word)                                                                                               \
-    { BLOCKS_NAMES(word), BLOCKS_MORE_NAMES(word) }
+#define BLOCKS_FEW(word) BLOCKS_NAMES(word), BLOCKS_MORE_NAMES(word)
 #else
+#define BLOCKS_FEW(word) BLOCKS_NAMES(word)
+#endif
+#ifdef BLOCK_AMX
+#include "runtime/device/cpu/tiles/blocks/tile_blocks_amx.h"
+#define BLOCKS_MOST AMX_HIGH
 #define BLOCKS_ALL(word)                                                                                               \
-    { BLOCKS_NAMES(word) }
+    { BLOCKS_FEW(word), [BLOCK_ROWS + 1 ... BLOCKS_MOST] = amx_blocks_##word }
+#else
+#define BLOCKS_MOST BLOCK_ROWS
+#define BLOCKS_ALL(word)                                                                                               \
+    { BLOCKS_FEW(word) }
 #endif
 
 #if BLOCK_DOT != BLOCK_PLAIN
@@ -258,7 +269,7 @@ BLOCKS_DIGITS(int2, WEIGHT_INT2)
 #endif
 
 const TileBlocks TILE_JOIN(tile_blocks, ISA) = {
-    .rows = BLOCK_ROWS,
+    .rows = BLOCKS_MOST,
     .words = BLOCK_DOT == BLOCK_PAIRS,
     .products = {[WEIGHT_INT8] = BLOCKS_ALL(int8), [WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)},
 #if BLOCK_DOT != BLOCK_PLAIN
