@@ -17,6 +17,12 @@ typedef struct Allocate {
     size_t taken_words;
 } Allocate;
 
+typedef struct Slot {
+    RegClass class;
+    int offset; /* in the frame */
+    uint64_t *taken;
+} Slot;
+
 typedef void (*Visit)(Allocate *a, int reg, int position, double weight);
 
 static void each_use(Allocate *a, const Code *c, int at, double weight, Visit visit) {
@@ -315,15 +321,40 @@ static bool place_class(Allocate *a, const int *order, int count, RegClass class
     return all;
 }
 
-static void give_slots(Machine *m) {
+/* --- the stack --- */
+
+static bool is_on_stack(const Machine *m, int reg) {
+    const Reg *r = &m->regs.items[reg];
+    return r->same == reg && r->place < 0 && !r->constant && r->ranges.count;
+}
+
+static int by_begin(const void *x, const void *y) {
+    int u = *(const int *)x, v = *(const int *)y;
+    int a = sorted->regs.items[u].ranges.items[0].from, b = sorted->regs.items[v].ranges.items[0].from;
+    return a != b ? a - b : u - v;
+}
+
+/* Registers that are never live at once share a slot, so that what is on the stack takes little of the first cache. */
+static void give_slots(Allocate *a) {
+    Machine *m = a->m;
+    int *order = ARENA_ARRAY(m->arena, int, m->regs.count), count = 0, slots = 0;
+    Slot *all = ARENA_ARRAY(m->arena, Slot, m->regs.count);
+    for (int r = 1; r < m->regs.count; r++)
+        if (is_on_stack(m, r)) order[count++] = r;
+    sorted = m;
+    qsort(order, (size_t)count, sizeof *order, by_begin);
     m->frame = (m->ir->frame + 63) & -64;
-    for (int r = 1; r < m->regs.count; r++) {
-        Reg *reg = &m->regs.items[r];
-        if (reg->same != r || reg->place >= 0 || reg->constant || !reg->ranges.count) continue;
-        int bytes = reg->class == CLASS_VECTOR ? whole_bytes(m) : 8;
-        m->frame = (m->frame + bytes - 1) & -bytes;
-        reg->slot = (int)m->frame;
-        m->frame += bytes;
+    for (int n = 0; n < count; n++) {
+        Reg *reg = &m->regs.items[order[n]];
+        int at = 0, bytes = reg->class == CLASS_VECTOR ? whole_bytes(m) : 8;
+        while (at < slots && (all[at].class != reg->class || !is_free(all[at].taken, reg))) at++;
+        if (at == slots) {
+            m->frame = (m->frame + bytes - 1) & -bytes;
+            all[slots++] = (Slot){reg->class, (int)m->frame, ARENA_ARRAY(m->arena, uint64_t, a->taken_words)};
+            m->frame += bytes;
+        }
+        take(all[at].taken, reg);
+        reg->slot = all[at].offset;
     }
     m->frame = (m->frame + 63) & -64;
 }
@@ -463,7 +494,7 @@ static void split_lives(Machine *m, CodeBlock *block) {
 
 /* --- all --- */
 
-static void find_places(Machine *m) {
+static Allocate find_places(Machine *m) {
     Allocate a = {.m = m};
     for (int r = 1; r < m->regs.count; r++) {
         const Reg *was = &m->regs.items[r];
@@ -495,16 +526,17 @@ static void find_places(Machine *m) {
         forget_places(&a, class);
         place_class(&a, order, count, class);
     }
+    return a;
 }
 
 void allocate(Machine *m) {
     for (int n = 0; n < m->ir->blocks.count; n++)
         if (m->ir->blocks.items[n]->depth) gather_constants(m, &m->blocks[n]);
-    find_places(m);
+    Allocate a = find_places(m);
     if (m->spills[CLASS_VECTOR] && !m->avx512) {
         for (int n = 0; n < m->ir->blocks.count; n++)
             if (m->ir->blocks.items[n]->depth) split_lives(m, &m->blocks[n]);
-        find_places(m);
+        a = find_places(m);
     }
-    give_slots(m);
+    give_slots(&a);
 }

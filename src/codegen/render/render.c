@@ -156,15 +156,17 @@ static bool is_plain(const Render *r, int i) {
     return r->slots[i].vectorial && !other && !inst->keep;
 }
 
-/* An instruction of all copies, then the next. Of eight copies a few instructions of one at a time: the processor's
- * window holds those of all copies, and what lives from one instruction to the next needs a register in one copy at a
- * time (8 instructions are up to 7 % faster than one, 10 in the longest bodies 2 % faster than 8, and 32 up to 40 % slower);
- * of four, loads would come later, which costs up to 6 % where memory is the limit. */
+/* An instruction of all copies, then the next; of many copies a piece of one at a time (pieces.c). Of four, loads would come later, which
+ * costs up to 6 % where memory is the limit. */
 static void render_run(Render *r, const int *run, int count) {
-    int piece = r->unroll < 8 ? 1 : 10;
-    for (int from = 0; from < count; from += piece)
+    int *ends = ARENA_ARRAY(r->arena, int, count + 1), pieces = count;
+    if (r->unroll < 8 || !count)
+        for (int n = 0; n < count; n++) ends[n] = n + 1;
+    else
+        pieces = render_pieces(r, run, count, ends);
+    for (int p = 0, from = 0; p < pieces; from = ends[p++])
         for (int c = 0; c < r->unroll; c++)
-            for (int n = from; n < from + piece && n < count; n++) render_copy(r, run[n], c);
+            for (int n = from; n < ends[p]; n++) render_copy(r, run[n], c);
 }
 
 static void render_one(Render *r, int stage, int i) {

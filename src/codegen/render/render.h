@@ -8,6 +8,7 @@
  *   random.c    Philox
  *   special.c   what some instruction sets have: scaling, tables, division of many by one
  *   transpose.c tiles
+ *   pieces.c    the order of long bodies' instructions
  *   ahead.c     what will be read next
  *   bands.c     outer reductions in bands
  *   columns.c   sums of columns beside reductions of rows
@@ -239,6 +240,10 @@ void ahead_body(Render *r, int stage, IrValue index); /* in it */
 
 /* columns.c */
 void render_columns(Render *r, IrValue begin, IrValue end); /* all tasks of the launch */
+
+/* pieces.c: where pieces of a run of `count` instructions end, which stand one after the other on vectors alone: out_ends [count], in rising
+ * order; their number. */
+int render_pieces(Render *r, const int *run, int count, int *out_ends);
 
 /* transpose.c */
 void render_tiles(Render *r);
