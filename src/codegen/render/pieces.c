@@ -5,7 +5,7 @@
  *
  * Pieces of 8 instructions are up to 7 % faster than single ones, of 10 in the longest bodies 2 % faster than of 8, and of 32 up to 40 % slower.
  * Against pieces of 10 wherever they end, a chain of twenty functions takes 0.91, with half of the stack's reads and writes, a GELU by tanh 0.93,
- * by erf 1.02, a swish 1.02; a value that lives on weighed half or twice as much, or pieces of 8 or 12, are no better. (An AMD EPYC of family 25,
+ * by erf 1.01, a swish 1.00; a value that lives on weighed half or twice as much, or pieces of 8 or 12, are no better. (An AMD EPYC of family 25,
  * AVX2, two threads, `bench_kernels` in the second cache, least of 6 rounds, November 2026.) */
 #include <limits.h>
 #include "codegen/render/render.h"
