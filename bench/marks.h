@@ -18,7 +18,8 @@ typedef struct Mark {
     double counted; /* its instructions for 16 elements, in its loops (objdump) */
 } Mark;
 
-enum { WIDE = 4096 }; /* columns */
+enum { WIDE = 4096 };       /* columns */
+#define MARK_RATIO 1677722u /* of 2^24 are dropped: a tenth */
 
 /* What a Case has of a pattern: a mark of 256 bits, one of 512. */
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -46,6 +47,8 @@ enum { WIDE = 4096 }; /* columns */
 
 #define MARK_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define FLOATS __m512
+#define WORDS __m512i
+#define EACH_LONG(x) _mm512_set1_epi64(x)
 #define OWN(name) mark_##name##_512
 #define MM(name) _mm512_##name
 #define WORDS_OF(x) _mm512_castps_si512(x)
@@ -75,6 +78,8 @@ enum { WIDE = 4096 }; /* columns */
 #define MARK_TARGET __attribute__((target("avx2,fma"), optimize("schedule-insns", "sched-pressure")))
 #endif
 #define FLOATS __m256
+#define WORDS __m256i
+#define EACH_LONG(x) _mm256_set1_epi64x(x)
 #define OWN(name) mark_##name##_256
 #define MM(name) _mm256_##name
 #define WORDS_OF(x) _mm256_castps_si256(x)
@@ -249,13 +254,13 @@ MARK_ACTIVATION(gelu_erf, MARK_BITS == 512 ? 8 : 4)
 MARK_ACTIVATION(gelu_tanh, 8)
 MARK_ACTIVATION(swish, MARK_BITS == 512 ? 8 : 4)
 
-/* ---- dropout: AVX-512 alone ---- */
+/* ---- dropout ---- */
 
 #if MARK_BITS == 512
 
-/* Words of 128 elements (codegen/llvm/random.c): even and odd counters of two groups in 64-bit lanes. keys: of ten
+/* Words of 128 elements (codegen/render/random.c): even and odd counters of two groups in 64-bit lanes. keys: of ten
  * rounds. */
-MARK_INLINE void mark_philox(const __m512i (*keys)[2], uint64_t first, __m512i *out) {
+MARK_INLINE void OWN(philox)(const __m512i (*keys)[2], uint64_t first, __m512i *out) {
     __m512i c[4][4], mul0 = _mm512_set1_epi64(0xD2511F53), mul1 = _mm512_set1_epi64(0xCD9E8D57);
 #pragma GCC unroll 4
     for (int n = 0; n < 4; n++) {
@@ -280,30 +285,69 @@ MARK_INLINE void mark_philox(const __m512i (*keys)[2], uint64_t first, __m512i *
         out[n] = _mm512_mask_shuffle_epi32(c[n / 4 * 2][n % 4], 0xAAAA, c[n / 4 * 2 + 1][n % 4], _MM_PERM_CCAA);
 }
 
-MARK_INLINE void mark_keys(uint64_t seed, __m512i (*keys)[2]) {
-    for (uint32_t n = 0; n < 10; n++) {
-        keys[n][0] = _mm512_set1_epi64((uint32_t)seed + n * 0x9E3779B9);
-        keys[n][1] = _mm512_set1_epi64((uint32_t)(seed >> 32) + n * 0xBB67AE85);
+#define MARK_DROPPED(v, word)                                                                                          \
+    _mm512_maskz_mul_ps(_mm512_cmpge_epu32_mask(word, _mm512_set1_epi32((int)(MARK_RATIO << 8))), v, SET(1.1111112))
+
+#else
+
+/* Words of 64 elements: even and odd counters, the first and the second eight of a group. */
+MARK_INLINE void OWN(philox)(const __m256i (*keys)[2], uint64_t first, __m256i *out) {
+    const __m256i mul0 = _mm256_set1_epi64x(0xD2511F53), mul1 = _mm256_set1_epi64x(0xCD9E8D57);
+    const uint64_t counter = first >> 2;
+#pragma GCC unroll 2
+    for (int eight = 0; eight < 2; eight++) { /* both at once do not fit into the registers */
+        __m256i c[2][4];
+#pragma GCC unroll 2
+        for (int n = 0; n < 2; n++) {
+            c[n][0] = _mm256_or_si256(_mm256_set1_epi64x((int64_t)counter + 8 * eight),
+                                      _mm256_setr_epi64x(n, 2 + n, 4 + n, 6 + n));
+            c[n][1] = _mm256_set1_epi64x((int64_t)(counter >> 32));
+            c[n][2] = c[n][3] = _mm256_setzero_si256();
+        }
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; round++)
+#pragma GCC unroll 2
+            for (int n = 0; n < 2; n++) {
+                __m256i *w = c[n], p0 = _mm256_mul_epu32(w[0], mul0), p1 = _mm256_mul_epu32(w[2], mul1);
+                w[0] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), w[1]), keys[round][0]);
+                w[2] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), w[3]), keys[round][1]);
+                w[1] = p1;
+                w[3] = p0;
+            }
+#pragma GCC unroll 4
+        for (int n = 0; n < 4; n++)
+            out[2 * n + eight] = _mm256_blend_epi32(c[0][n], _mm256_slli_epi64(c[1][n], 32), 0xAA);
     }
 }
 
-#define MARK_RATIO 1677722u /* of 2^24 are dropped: a tenth */
-#define MARK_KEPT(word) _mm512_cmpge_epu32_mask(word, _mm512_set1_epi32((int)(MARK_RATIO << 8)))
+/* A word is no less than the bound where the greater of both is the word. */
+#define MARK_DROPPED(v, word)                                                                                          \
+    _mm256_and_ps((v)*SET(1.1111112), _mm256_castsi256_ps(_mm256_cmpeq_epi32(                                          \
+                                          _mm256_max_epu32(word, _mm256_set1_epi32((int)(MARK_RATIO << 8))), word)))
+
+#endif
+
+MARK_INLINE void OWN(keys)(uint64_t seed, WORDS (*keys)[2]) {
+    for (uint32_t n = 0; n < 10; n++) {
+        keys[n][0] = EACH_LONG((uint32_t)seed + n * 0x9E3779B9);
+        keys[n][1] = EACH_LONG((uint32_t)(seed >> 32) + n * 0xBB67AE85);
+    }
+}
 
 static MARK_TARGET void OWN(gelu_dropout)(void *const *values, const int64_t *sizes, int64_t from, int64_t to,
                                           bool past) {
     (void)sizes;
     enum { BESIDE = 8 };
-    __m512i keys[10][2], words[BESIDE];
-    mark_keys(*(const uint64_t *)values[2], keys);
+    WORDS keys[10][2], words[BESIDE];
+    OWN(keys)(*(const uint64_t *)values[2], keys);
     for (int64_t r = from; r < to; r++) {
         const float *x = (const float *)values[0] + r * WIDE, *bias = values[1];
         float *y = (float *)values[3] + r * WIDE;
         for (int64_t i = 0; i < WIDE; i += LANES * BESIDE) {
-            mark_philox(keys, (uint64_t)(r * WIDE + i), words);
+            OWN(philox)(keys, (uint64_t)(r * WIDE + i), words);
             EACH(BESIDE) {
                 FLOATS v = OWN(gelu_erf_of)(LOAD(x + i + LANES * c) + LOAD(bias + i + LANES * c));
-                OWN(store)(y + i + LANES * c, _mm512_maskz_mul_ps(MARK_KEPT(words[c]), v, SET(1.1111112)), past);
+                OWN(store)(y + i + LANES * c, MARK_DROPPED(v, words[c]), past);
             }
         }
     }
@@ -315,19 +359,19 @@ static MARK_TARGET void OWN(norm_dropout)(void *const *values, const int64_t *si
     (void)sizes;
     enum { ROW = 1024, BESIDE = 8 };
     const float *bias = values[1], *scale = values[4], *shift = values[5];
-    __m512i keys[10][2], words[BESIDE];
+    WORDS keys[10][2], words[BESIDE];
     FLOATS row[ROW / LANES];
-    mark_keys(*(const uint64_t *)values[2], keys);
+    OWN(keys)(*(const uint64_t *)values[2], keys);
     for (int64_t r = from; r < to; r++) {
         const float *x = (const float *)values[0] + r * ROW, *residual = (const float *)values[3] + r * ROW;
         float *y = (float *)values[6] + r * ROW;
         FLOATS sum[BESIDE], square[BESIDE], high, low;
         EACH(BESIDE) sum[c] = square[c] = SET(0);
         for (int64_t i = 0; i < ROW; i += LANES * BESIDE) {
-            mark_philox(keys, (uint64_t)(r * ROW + i), words);
+            OWN(philox)(keys, (uint64_t)(r * ROW + i), words);
             EACH(BESIDE) {
                 int64_t at = i + LANES * c;
-                FLOATS v = _mm512_maskz_mul_ps(MARK_KEPT(words[c]), LOAD(x + at) + LOAD(bias + at), SET(1.1111112));
+                FLOATS v = MARK_DROPPED(LOAD(x + at) + LOAD(bias + at), words[c]);
                 row[at / LANES] = v + LOAD(residual + at);
                 sum[c] += row[at / LANES];
             }
@@ -345,10 +389,7 @@ static MARK_TARGET void OWN(norm_dropout)(void *const *values, const int64_t *si
     }
 }
 
-#else
-#define mark_gelu_dropout_256 NULL
-#define mark_norm_dropout_256 NULL
-#endif
+#undef MARK_DROPPED
 
 /* ---- softmax ---- */
 
@@ -402,6 +443,8 @@ static MARK_TARGET void OWN(chain)(void *const *values, const int64_t *sizes, in
 
 #undef MARK_TARGET
 #undef FLOATS
+#undef WORDS
+#undef EACH_LONG
 #undef OWN
 #undef MM
 #undef WORDS_OF

@@ -203,6 +203,18 @@ static int simplify_int(Emit *e, KernelOp op, DType t, int a, int b) {
     return -1;
 }
 
+/* x >> n < y is x < y << n, where that is no overflow: bits that leave decide nothing. Likewise of >=. */
+static int compare_unshifted(Emit *e, KernelOp op, int a, int b) {
+    const KernelInst *shift = &e->kernel->insts.items[a];
+    int64_t by, bound;
+    if ((op != K_LT && op != K_GE) || shift->op != K_SHR || dtype_class(shift->dtype) != DTYPE_UNSIGNED) return -1;
+    if (!emit_is_int(e, shift->args[1], &by) || !emit_is_int(e, b, &bound)) return -1;
+    const int64_t bits = 8 * (int64_t)dtype_size(shift->dtype);
+    if (bits == 64 || by < 0 || by >= bits || bound < 0 || bound >> (bits - by)) return -1;
+    const int value = shift->args[0];
+    return emit2(e, op, DT_BOOL, value, emit_int(e, emit_dtype(e, value), bound << by));
+}
+
 static bool is_power_of_two(double x) {
     int exponent;
     return fabs(frexp(x, &exponent)) == 0.5 && fabs(x) > 1e-30 && fabs(x) < 1e30;
@@ -235,7 +247,7 @@ static int simplify(Emit *e, KernelOp op, DType t, int a, int b, int c) {
     if (op == K_SELECT && emit_is_int(e, a, &condition)) return condition ? b : c;
     if (kernel_op_args(op) != 2) return -1;
     DType operands = emit_dtype(e, a);
-    if (operands != t) return -1; /* comparisons */
+    if (operands != t) return compare_unshifted(e, op, a, b);
     return dtype_is_float(t) ? simplify_float(e, op, t, a, b) : simplify_int(e, op, t, a, b);
 }
 

@@ -377,6 +377,40 @@ Test(lower, bodies_compute_what_their_primitives_say) {
         }
 }
 
+/* Bits that a shift drops decide no comparison of unsigned numbers: it is made without the shift, where the bound can be shifted. */
+Test(lower, comparisons_without_shifts) {
+    static const struct {
+        const char *type, *shift, *bound;
+        bool shifts; /* all the same */
+    } rows[] = {
+        {"u32", "8", "1677722", false}, {"u32", "8", "16777215", false}, {"u32", "8", "16777216", true},
+        {"u32", "8", "0", false},       {"u32", "31", "1", false},       {"u32", "31", "2", true},
+        {"u32", "1", "3000000", false}, {"i32", "8", "1000", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Graph *body = NULL;
+        RegionKernel k;
+        Arena *arena = arena_create(0);
+        state = 1 + i;
+        Status status = graph_parse(
+            arena_format(
+                arena,
+                "graph (seed: u64[]) -> (y, z) {\n n = constant %s[] %s\n k = constant %s[] %s\n w: u32[300] = "
+                "philox seed {shape = (300)}\n v: %s[300] = cast w {to = %s}\n h: %s[300] = shr v, n\n y: "
+                "bool[300] = ge h, k\n z: bool[300] = lt h, k\n}",
+                rows[i].type, rows[i].shift, rows[i].type, rows[i].bound, rows[i].type, rows[i].type, rows[i].type),
+            &body);
+        cr_assert(!status, "%s", status_message(status));
+        check(rows[i].bound, body, sizes(body, 0));
+        status = lower(body, &k);
+        cr_assert(!status, "%s", status_message(status));
+        cr_expect_eq(strstr(kernel_text(arena, k.kernel), " shr ") != NULL, rows[i].shifts, "%s >> %s, %s",
+                     rows[i].type, rows[i].shift, rows[i].bound);
+        graph_destroy(body);
+        arena_destroy(arena);
+    }
+}
+
 /* Every elementwise primitive on every type it takes. */
 static void check_elementwise(Prim prim, DType dtype, DType to) {
     const PrimInfo *info = prim_info(prim);

@@ -469,7 +469,7 @@ static void take_part(Machine *m, CodeBlock *block, LifePart *part) {
 /* A value on the stack that is asked for several times within a few instructions: a register of its own from the first to the last of
  * these, for which there may be room where there was none for all of the value's life. */
 static void split_lives(Machine *m, CodeBlock *block) {
-    enum { LEAST = 2 }; /* uses of a part */
+    enum { MADE = 2, LOADED = 3 }; /* uses that are worth a part; two of a loaded one take it from memory themselves */
     LifeParts parts = {0};
     VEC(Code) code = {0};
     find_parts(m, block, &parts);
@@ -477,7 +477,7 @@ static void split_lives(Machine *m, CodeBlock *block) {
         int begin = next;
         for (; next < parts.items.count && parts.items.items[next].first == k; next++) {
             LifePart *part = &parts.items.items[next];
-            if (part->uses < LEAST) continue;
+            if (part->uses < (part->makes ? MADE : LOADED)) continue;
             take_part(m, block, part);
             if (!part->makes) VEC_PUSH(m->arena, code, copy_code(part->reg, part->value));
         }

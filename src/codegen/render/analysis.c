@@ -224,7 +224,7 @@ static void choose_outer(Render *r, int weight) {
         }
         if (count > most) most = count;
     }
-    int budget = (r->isa.avx512 || !r->isa.x86 ? 16 : 8) / most, block = 16;
+    int budget = (render_has_32_registers(r) ? 16 : 8) / most, block = 16;
     if (budget < 1) budget = 1;
     if (block > budget) block = budget;
     while (block > 1 && block * weight > OUTER_WEIGHT) block--;
@@ -256,7 +256,7 @@ static void choose_group(Render *r) {
     if (!any) return;
     r->one_loop = false;
     r->group = (takes_steps(r, MOST_GROUPS * RANDOM_GROUP) ? MOST_GROUPS : 1) * RANDOM_GROUP;
-    r->main_unroll = r->isa.avx512 || !r->isa.x86 ? GROUP_COPIES_32 : GROUP_COPIES;
+    r->main_unroll = render_has_32_registers(r) ? GROUP_COPIES_32 : GROUP_COPIES;
     while (r->group / r->vector_lanes % r->main_unroll) r->main_unroll /= 2;
 }
 
@@ -271,7 +271,7 @@ static void choose_unroll(Render *r) {
         choose_outer(r, weight);
         return;
     }
-    bool many = r->isa.avx512 || !r->isa.x86;
+    bool many = render_has_32_registers(r);
     r->main_unroll = 1;
     for (size_t n = sizeof unrolling / sizeof *unrolling; n-- > 0;)
         if (weight <= unrolling[n].weight)

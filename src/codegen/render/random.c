@@ -31,7 +31,7 @@ static IrValue mixed(Render *r, IrValue product, IrValue word, IrValue key) {
 /* From the low and high halves of counters, w[0] and w[1] of `count` vectors, to their four words. Each word stands in
  * the low half of a 64-bit lane all the way, whatever is above it: so no round moves words between lanes. The vectors'
  * rounds alternate, for each is one chain of ten. */
-static void rounds(Render *r, IrValue seed, Words *vectors, int count) {
+static void rounds_of(Render *r, IrValue seed, Words *vectors, int count) {
     IrBuilder *b = r->builder;
     for (int n = 0; n < count; n++) vectors[n].w[2] = vectors[n].w[3] = zero_of(r, ir_type(vectors[n].w[0]));
     IrValue key0 = build_cast(b, IR_CUT, seed, IR_I32);
@@ -48,6 +48,12 @@ static void rounds(Render *r, IrValue seed, Words *vectors, int count) {
         key0 = build_add(b, key0, constant_int(r, IR_I32, PHILOX_STEP_0));
         key1 = build_add(b, key1, constant_int(r, IR_I32, (int32_t)PHILOX_STEP_1));
     }
+}
+/* Vectors of a register's length: all at once where registers hold them, else two, whose counters make one line; the processor's window then
+ * holds several such. */
+static void rounds(Render *r, IrValue seed, Words *vectors, int count) {
+    int some = render_has_32_registers(r) || count < 2 ? count : 2;
+    for (int n = 0; n < count; n += some) rounds_of(r, seed, vectors + n, some);
 }
 
 /* --- each lane by itself --- */
@@ -132,48 +138,51 @@ bool random_in_stage(const Render *r, int stage) {
 
 /* Words of even and of odd counters, in the low halves of 64-bit lanes, as one vector. */
 static IrValue interleaved(Render *r, IrValue even, IrValue odd) {
-    IrType wide = ir_type(even), words = type_lanes(IR_I32, RANDOM_COUNTERS);
+    IrType wide = ir_type(even), words = type_lanes(IR_I32, 2 * type_lane_count(wide));
     IrValue high = build_shl(r->builder, odd, constant_int(r, wide, 32));
-    int at[RANDOM_COUNTERS];
-    for (int i = 0; i < RANDOM_COUNTERS; i++) at[i] = i + (i & 1 ? RANDOM_COUNTERS : 0);
+    int at[RANDOM_COUNTERS], count = type_lane_count(words);
+    for (int i = 0; i < count; i++) at[i] = i + (i & 1 ? count : 0);
     return build_shuffle(r->builder, build_cast(r->builder, IR_BITS, even, words),
-                         build_cast(r->builder, IR_BITS, high, words), at, RANDOM_COUNTERS);
+                         build_cast(r->builder, IR_BITS, high, words), at, count);
 }
 
 /* Words in the low halves of 64-bit lanes, each followed by itself with its halves swapped. */
 static IrValue paired(Render *r, IrValue words) {
-    enum { QUARTERS = 2 * RANDOM_COUNTERS };
-    IrType quarters = type_lanes(IR_I16, QUARTERS);
-    int at[QUARTERS];
-    for (int i = 0; i < QUARTERS; i++) at[i] = i / 4 * 4 + (i % 4 == 1 || i % 4 == 2);
+    int at[2 * RANDOM_COUNTERS], count = 4 * type_lane_count(ir_type(words));
+    IrType quarters = type_lanes(IR_I16, count);
+    for (int i = 0; i < count; i++) at[i] = i / 4 * 4 + (i % 4 == 1 || i % 4 == 2);
     words = build_cast(r->builder, IR_BITS, words, quarters);
-    words = build_shuffle(r->builder, words, words, at, QUARTERS);
-    return build_cast(r->builder, IR_BITS, words, type_lanes(IR_I32, RANDOM_COUNTERS));
+    words = build_shuffle(r->builder, words, words, at, count);
+    return build_cast(r->builder, IR_BITS, words, type_lanes(IR_I32, count / 2));
 }
 
 /* The words of the present group, whose first counts as `first`, a multiple of 64: so its counters begin at a multiple of 8 or
- * of 16. Of whole ones they stand in two vectors, the even and the odd ones. */
+ * of 16. Of whole ones they stand in two vectors, the even and the odd ones. A part is what one register, or two, have of a group's
+ * counters. */
 static void draw_together(Render *r, const KernelInst *inst, IrValue seed, IrValue first, IrValue memory) {
     enum { LANES = RANDOM_COUNTERS / 2 };
     IrBuilder *b = r->builder;
-    Words words[2 * MOST_GROUPS];
+    Words words[2 * MOST_GROUPS * LANES];
     bool halves = inst->bits & RANDOM_HALVES;
-    int vectors = halves ? 1 : 2, groups = r->group / RANDOM_GROUP;
-    for (int n = 0; n < vectors * groups; n++) {
+    int vectors = halves ? 1 : 2, lanes = r->vector_lanes < 4 ? 2 : r->vector_lanes / 2;
+    int parts = r->group / RANDOM_GROUP * LANES / lanes, each = LANES / lanes;
+    for (int n = 0; n < vectors * parts; n++) {
         int64_t own[LANES];
-        IrValue start = build_add(b, first, constant_i64(r, n / vectors * RANDOM_GROUP));
+        int part = n / vectors;
+        IrValue start = build_add(b, first, constant_i64(r, part / each * RANDOM_GROUP));
         IrValue counter = build_lshr(b, start, constant_i64(r, halves ? 3 : 2));
-        for (int i = 0; i < LANES; i++) own[i] = vectors * i + n % vectors;
-        words[n].w[0] = build_or(b, splat(r, counter, LANES), ir_vector(b, ir_lanes(IR_I64, LANES), own));
-        words[n].w[1] = splat(r, build_lshr(b, counter, constant_i64(r, 32)), LANES);
+        for (int i = 0; i < lanes; i++) own[i] = vectors * (part % each * lanes + i) + n % vectors;
+        words[n].w[0] = build_or(b, splat(r, counter, lanes), ir_vector(b, ir_lanes(IR_I64, lanes), own));
+        words[n].w[1] = splat(r, build_lshr(b, counter, constant_i64(r, 32)), lanes);
     }
-    rounds(r, seed, words, vectors * groups);
-    for (int n = 0; n < 4 * groups; n++) {
-        const Words *own = &words[n / 4 * vectors];
-        IrValue all = halves ? paired(r, own->w[n % 4]) : interleaved(r, own[0].w[n % 4], own[1].w[n % 4]);
-        IrValue to = build_offset(b, memory, constant_i64(r, n * RANDOM_COUNTERS), WORD_BYTES);
-        build_store(b, all, to, 0);
-    }
+    rounds(r, seed, words, vectors * parts);
+    for (int part = 0; part < parts; part++)
+        for (int n = 0; n < 4; n++) {
+            const Words *own = &words[part * vectors];
+            IrValue all = halves ? paired(r, own->w[n]) : interleaved(r, own[0].w[n], own[1].w[n]);
+            int64_t at = part / each * RANDOM_GROUP + n * RANDOM_COUNTERS + part % each * 2 * lanes;
+            build_store(b, all, build_offset(b, memory, constant_i64(r, at), WORD_BYTES), 0);
+        }
 }
 
 static void draw_apart(Render *r, const KernelInst *inst, IrValue seed, IrValue first, IrValue memory) {
