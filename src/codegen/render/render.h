@@ -242,9 +242,7 @@ void ahead_body(Render *r, int stage, IrValue index); /* in it */
 void render_columns(Render *r, IrValue begin, IrValue end); /* all tasks of the launch */
 
 /* Of vectors; else 16. */
-static inline bool render_has_32_registers(const Render *r) {
-    return r->isa.avx512 || !r->isa.x86;
-}
+static inline bool render_has_32_registers(const Render *r) { return r->isa.avx512 || !r->isa.x86; }
 
 /* pieces.c: where pieces of a run of `count` instructions end, which stand one after the other on vectors alone: out_ends [count], in rising
  * order; their number. */
