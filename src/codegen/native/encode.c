@@ -468,7 +468,19 @@ static int result_register(Machine *m, Spare *s, Place result, Place source) {
     return all && source.number >= first_kept_vector(m) ? source.number : spare(m, s, result.class);
 }
 
-static bool commutes(int op) { return op == X_ADD || op == X_IMUL || op == X_AND || op == X_OR || op == X_XOR; }
+static bool commutes(int op) {
+    bool whole = op == X_ADD || op == X_IMUL || op == X_AND || op == X_OR || op == X_XOR;
+    bool floats = op == X_VADDPS || op == X_VADDPD || op == X_VMULPS || op == X_VMULPD;
+    bool words = (op >= X_VPADDB && op <= X_VPADDQ) || (op >= X_VPMULLW && op <= X_VPXORQ) ||
+                 (op >= X_VPMINSB && op <= X_VPMAXUQ);
+    return whole || floats || words;
+}
+
+static void swap_places(Place *places) {
+    Place first = places[0];
+    places[0] = places[1];
+    places[1] = first;
+}
 
 static void encode_general(Machine *m, const Code *c) {
     const MachineRow *row = &machine_rows[c->op];
@@ -494,12 +506,10 @@ static void encode_general(Machine *m, const Code *c) {
         dst = result.number;
         if (dst < 0 && c->tied) dst = result_register(m, &s, result, places[0]);
     }
+    bool either = c->count == 2 && commutes(c->op);
+    if (either && !c->tied && reads_memory(c) && places[0].number < 0 && places[1].number >= 0) swap_places(places);
     if (c->tied) {
-        if (c->count == 2 && commutes(c->op) && places[1].number == dst && places[0].number != dst) {
-            Place swap = places[0];
-            places[0] = places[1];
-            places[1] = swap;
-        }
+        if (either && places[1].number == dst && places[0].number != dst) swap_places(places);
         load_place(m, dst, places[0]);
         regs[0] = dst;
     }
