@@ -361,7 +361,8 @@ static void give_slots(Allocate *a) {
 
 /* --- uses near each other --- */
 
-/* Uses of a register or a constant, none of which is far from the one before: of a block, in the order of their first ones. */
+/* Uses of a register or a constant, none of which is far from the one before: of a block, in the order of their first ones. They get a register
+ * of their own from the first to the last, whose life is short, so that there is one to be found. */
 typedef struct LifePart {
     int first, last, uses, value;
     bool makes; /* it begins where the value is made */
@@ -369,6 +370,7 @@ typedef struct LifePart {
 } LifePart;
 
 typedef struct LifeParts {
+    bool constants; /* values are constants */
     VEC(LifePart) items;
 } LifeParts;
 
@@ -385,44 +387,68 @@ static void note_use(Machine *m, LifeParts *parts, int *open, int value, int k, 
     open[value] = parts->items.count;
 }
 
-/* --- constants where an instruction wants them in a register --- */
-
-static int constant_of(const Machine *m, const Code *c, int n) {
-    return c->src[n] ? m->regs.items[c->src[n]].constant : 0;
+/* The value of source n as parts number it; 0: none. */
+static int part_value(const Machine *m, const LifeParts *parts, const Code *c, int n) {
+    return !parts->constants ? c->src[n] : c->src[n] ? m->regs.items[c->src[n]].constant : 0;
 }
 
-/* The copies of an unrolled body ask for a constant one after the other: from the first to the last of such a row it has a register
- * of its own, whose life is short, so that there is one to be found. In memory it would cost each use a load, and where the
- * instruction has another operand there, an instruction. */
-static void gather_constants(Machine *m, CodeBlock *block) {
-    enum { NEAR = 48, LEAST = 3 }; /* instructions between two of a row; how many are worth one more */
-    int count = block->code.count, *open = ARENA_ARRAY(m->arena, int, m->pool.count + 1);
-    LifeParts rows = {0};
-    for (int k = 0; k < count; k++) {
-        const Code *c = &block->code.items[k];
-        for (int n = 0; n < c->count; n++) {
-            int constant = constant_of(m, c, n);
-            if (constant) note_use(m, &rows, open, constant, k, NEAR);
-        }
+static Code copy_code(int to, int from) {
+    return (Code){.op = X_P_COPY, .dst = to, .src = {from}, .count = 1, .scale = 1};
+}
+
+static void take_part(Machine *m, const LifeParts *parts, CodeBlock *block, LifePart *part) {
+    part->reg = reg_new(m, CLASS_VECTOR);
+    if (parts->constants)
+        m->regs.items[part->reg].constant = part->value;
+    else
+        m->regs.items[part->reg].part = true;
+    for (int k = part->first + part->makes; k <= part->last; k++) {
+        Code *c = &block->code.items[k];
+        for (int n = 0; n < c->count; n++)
+            if (part_value(m, parts, c, n) == part->value) c->src[n] = part->reg;
     }
+    if (part->makes) block->code.items[part->first].dst = part->reg;
+}
+
+/* least: uses that are worth a part; of one in which its value is made two are. */
+static void take_parts(Machine *m, LifeParts *parts, CodeBlock *block, int least) {
     VEC(Code) code = {0};
-    int next = 0;
-    for (int k = 0; k < count; k++) {
-        for (; next < rows.items.count && rows.items.items[next].first == k; next++) {
-            const LifePart *r = &rows.items.items[next];
-            if (r->uses < LEAST) continue;
-            int reg = reg_new(m, CLASS_VECTOR);
-            m->regs.items[reg].constant = r->value;
-            VEC_PUSH(m->arena, code, (Code){.op = X_P_VECTOR, .dst = reg, .length = 2, .scale = 1});
-            for (int at = k; at <= r->last; at++)
-                for (int n = 0; n < block->code.items[at].count; n++)
-                    if (constant_of(m, &block->code.items[at], n) == r->value) block->code.items[at].src[n] = reg;
+    for (int k = 0, next = 0; k < block->code.count; k++) {
+        int begin = next;
+        for (; next < parts->items.count && parts->items.items[next].first == k; next++) {
+            LifePart *part = &parts->items.items[next];
+            if (part->uses < (part->makes ? 2 : least)) continue;
+            take_part(m, parts, block, part);
+            if (parts->constants)
+                VEC_PUSH(m->arena, code, (Code){.op = X_P_VECTOR, .dst = part->reg, .length = 2, .scale = 1});
+            else if (!part->makes)
+                VEC_PUSH(m->arena, code, copy_code(part->reg, part->value));
         }
         VEC_PUSH(m->arena, code, block->code.items[k]);
+        for (int n = begin; n < next; n++) {
+            const LifePart *part = &parts->items.items[n];
+            if (part->reg && part->makes) VEC_PUSH(m->arena, code, copy_code(part->value, part->reg));
+        }
     }
     block->code.items = code.items;
     block->code.count = code.count;
     block->code.capacity = code.capacity;
+}
+
+/* The copies of an unrolled body ask for a constant one after the other. In memory it would cost each use a load, and where the
+ * instruction has another operand there, an instruction. */
+static void gather_constants(Machine *m, CodeBlock *block) {
+    enum { NEAR = 48, LEAST = 3 }; /* instructions between two uses of a part; how many are worth one more */
+    int *open = ARENA_ARRAY(m->arena, int, m->pool.count + 1);
+    LifeParts parts = {.constants = true};
+    for (int k = 0; k < block->code.count; k++) {
+        const Code *c = &block->code.items[k];
+        for (int n = 0; n < c->count; n++) {
+            int constant = part_value(m, &parts, c, n);
+            if (constant) note_use(m, &parts, open, constant, k, NEAR);
+        }
+    }
+    take_parts(m, &parts, block, LEAST);
 }
 
 /* A value that finds no register is stored as well as loaded; a constant is in memory already. (With AVX-512 a GELU by tanh is as fast or a few
@@ -430,66 +456,27 @@ static void gather_constants(Machine *m, CodeBlock *block) {
  * functions takes .89 of the time.) */
 static double constant_weight(const Machine *m) { return m->avx512 ? 4 : 1; }
 
-/* --- parts of a life --- */
-
 static bool is_stacked(const Machine *m, int reg) {
     const Reg *r = &m->regs.items[reg_find(m, reg)];
     return reg && r->class == CLASS_VECTOR && r->place < 0 && !r->constant && r->ranges.count;
 }
 
-static void find_parts(Machine *m, const CodeBlock *block, LifeParts *parts) {
-    enum { NEAR = 12 }; /* instructions between two uses of a part */
+/* A value on the stack that is asked for several times within a few instructions, for all of whose life there was no register. Two uses take
+ * it from memory themselves. */
+static void split_lives(Machine *m, CodeBlock *block) {
+    enum { NEAR = 12, LEAST = 3 };
     int *open = ARENA_ARRAY(m->arena, int, m->regs.count + 1);
+    LifeParts parts = {0};
     for (int k = 0; k < block->code.count; k++) {
         const Code *c = &block->code.items[k];
-        for (int n = 0; n < c->count && c->op != X_P_COPY; n++) {
-            if (is_stacked(m, c->src[n])) note_use(m, parts, open, c->src[n], k, NEAR);
-        }
-        if (c->op == X_P_COPY || !is_stacked(m, c->dst)) continue;
-        VEC_PUSH(m->arena, parts->items, (LifePart){k, k, 0, c->dst, true, 0});
-        open[c->dst] = parts->items.count;
-    }
-}
-
-static Code copy_code(int to, int from) {
-    return (Code){.op = X_P_COPY, .dst = to, .src = {from}, .count = 1, .scale = 1};
-}
-
-static void take_part(Machine *m, CodeBlock *block, LifePart *part) {
-    part->reg = reg_new(m, CLASS_VECTOR);
-    m->regs.items[part->reg].part = true;
-    for (int k = part->first + part->makes; k <= part->last; k++) {
-        Code *c = &block->code.items[k];
+        if (c->op == X_P_COPY) continue;
         for (int n = 0; n < c->count; n++)
-            if (c->src[n] == part->value) c->src[n] = part->reg;
+            if (is_stacked(m, c->src[n])) note_use(m, &parts, open, c->src[n], k, NEAR);
+        if (!is_stacked(m, c->dst)) continue;
+        VEC_PUSH(m->arena, parts.items, (LifePart){k, k, 0, c->dst, true, 0});
+        open[c->dst] = parts.items.count;
     }
-    if (part->makes) block->code.items[part->first].dst = part->reg;
-}
-
-/* A value on the stack that is asked for several times within a few instructions: a register of its own from the first to the last of
- * these, for which there may be room where there was none for all of the value's life. */
-static void split_lives(Machine *m, CodeBlock *block) {
-    enum { MADE = 2, LOADED = 3 }; /* uses that are worth a part; two of a loaded one take it from memory themselves */
-    LifeParts parts = {0};
-    VEC(Code) code = {0};
-    find_parts(m, block, &parts);
-    for (int k = 0, next = 0; k < block->code.count; k++) {
-        int begin = next;
-        for (; next < parts.items.count && parts.items.items[next].first == k; next++) {
-            LifePart *part = &parts.items.items[next];
-            if (part->uses < (part->makes ? MADE : LOADED)) continue;
-            take_part(m, block, part);
-            if (!part->makes) VEC_PUSH(m->arena, code, copy_code(part->reg, part->value));
-        }
-        VEC_PUSH(m->arena, code, block->code.items[k]);
-        for (int n = begin; n < next; n++) {
-            const LifePart *part = &parts.items.items[n];
-            if (part->reg && part->makes) VEC_PUSH(m->arena, code, copy_code(part->value, part->reg));
-        }
-    }
-    block->code.items = code.items;
-    block->code.count = code.count;
-    block->code.capacity = code.capacity;
+    take_parts(m, &parts, block, LEAST);
 }
 
 /* --- all --- */
