@@ -14,11 +14,10 @@ enum { DEPTH = 19, MOST_COLUMNS = TILE_MAX_VECTORS * TILE_MAX_LANES };
 
 typedef enum Numbers {
     ANY,
-    ENDS,   /* the least and greatest of both signs */
-    SMALL,  /* so that a pair of weights times bytes fits a word */
-    EDGE,   /* pairs of weights that just fit, and that just do not, with rows of the greatest */
-    ORDERS, /* quads of which this or that order makes pairs that just fit, or none, 16 in a row */
-    MIXED,  /* 64 of one kind after the other */
+    ENDS,  /* the least and greatest of both signs */
+    SMALL, /* so that a pair of weights times bytes fits a word */
+    EDGE,  /* pairs of weights that just fit, and that just do not, with rows of the greatest */
+    MIXED, /* 64 of one kind after the other */
     NUMBERS
 } Numbers;
 
@@ -32,24 +31,9 @@ static uint8_t drawn(Numbers kind, uint64_t *state) {
     }
 }
 
-static void fill_orders(int8_t *to, size_t size, uint64_t *state) {
-    static const int8_t quads[][4] = {{64, 64, 64, 64}, {100, 29, 28, 99}, {100, 29, 29, 28}, {100, 29, 29, 29}};
-    const int8_t *quad = quads[0];
-    int sign = 1;
-    for (size_t i = 0; i < size; i++) {
-        if (i % 64 == 0) quad = quads[anchor_case_below(state, 4)];
-        if (i % 4 == 0) sign = anchor_case_below(state, 2) ? 1 : -1;
-        to[i] = (int8_t)(sign * quad[i % 4]);
-    }
-}
-
 static void fill(void *data, size_t size, uint64_t *state, Numbers numbers) {
     uint8_t *to = data;
     Numbers kind = numbers;
-    if (numbers == ORDERS) {
-        fill_orders(data, size, state);
-        return;
-    }
     for (size_t i = 0; i < size; i++) {
         if (numbers == MIXED && i % 64 == 0) kind = anchor_case_below(state, 3) ? SMALL : ANY;
         to[i] = drawn(kind, state);
@@ -164,9 +148,7 @@ static void check_tall(const TileSet *set, int index, const Tall *at, Numbers nu
     int64_t offsets[TAPS];
     cr_assert(x && weight && results);
     fill(x, (size_t)(ROWS * kinds * length) * 4, state, numbers == ENDS ? ENDS : ANY);
-    if (numbers == EDGE ||
-        numbers == ORDERS) /* of orders, whose bytes must move with the weights, the first rows alone */
-        memset(x, 255, (size_t)((numbers == EDGE ? ROWS : 6) * kinds * length) * 4);
+    if (numbers == EDGE) memset(x, 255, (size_t)(ROWS * kinds * length) * 4);
     fill(weight, (size_t)(total * width) * 4, state, numbers);
     fill(bias, sizeof bias, state, ANY);
     memset(results, 0x55, (size_t)at->rows * (size_t)(at->columns + 1) * 4);

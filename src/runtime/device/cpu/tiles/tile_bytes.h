@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included by tile_type.h for products of quads on AVX2. Its product of bytes (vpmaddubsw) adds up pairs in 16 bits, where they saturate: two
  * weights of one sign, of which a row's bytes up to 255 make more than 32,767. So the quads of a weight are sorted, once for all tiles of a
- * call: those whose pairs' sums are within 128 are multiplied as they lie, by seven instructions for 64 products; those of which other pairs are
- * take these, with the row's bytes in the same order, by eight; the others are widened to words of 16 bits (vpmaddwd) and take eleven. All sums
- * are exact.
+ * call: those whose pairs' sums are within 128 are multiplied as they lie, by seven instructions for 64 products; the others are widened to
+ * words of 16 bits (vpmaddwd) and take eleven. All sums are exact.
  *
- * How many are which depends on the scales. Of a small BERT, quantized as ONNX Runtime does, quads of 16 columns: all but .4 % as they lie with
- * a scale a tensor; with one a column 63 %, 22 % in another order, 15 % as words; all as they lie with `reduce_range`. */
+ * How many are others depends on the scales. Of a small BERT, quantized as ONNX Runtime does, quads of 16 columns: .4 % with a scale a
+ * tensor, 37 % with one a column, none with `reduce_range`. */
 
 enum {
     BYTES_DEPTH = 128, /* quads of a block: 8 kB of two vectors of weights stay in the first-level cache */
@@ -21,19 +20,10 @@ enum {
 typedef int16_t NAME(Words) __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint16_t NAME(BareWords) __attribute__((vector_size(VECTOR_BYTES)));
 
-/* How a quad is multiplied: as it lies, with its bytes in another order, as words. */
-enum { BYTES_LIE, BYTES_TURN, BYTES_WIDEN, BYTES_WAYS };
-
-/* The orders in which a quad's bytes make other pairs: 0, 2, 1, 3 and 0, 3, 1, 2. */
-static const V NAME(orders)[2] = {
-    {0x03010200, 0x07050604, 0x0b090a08, 0x0f0d0e0c, 0x03010200, 0x07050604, 0x0b090a08, 0x0f0d0e0c},
-    {0x02010300, 0x06050704, 0x0a090b08, 0x0e0d0f0c, 0x02010300, 0x06050704, 0x0a090b08, 0x0e0d0f0c}};
-
 /* A quad of the weight. */
 typedef struct NAME(Quad) {
     int64_t row;     /* bytes from where its tap's rows begin */
-    const T *weight; /* in its order; or words: first and third bytes of all vectors, then second and fourth */
-    const V *order;  /* BYTES_TURN: one of orders */
+    const T *weight; /* as it lies; or words: first and third bytes of all vectors, then second and fourth */
 } NAME(Quad);
 
 /* Where in a row a block of the depth begins. */
@@ -44,83 +34,67 @@ typedef struct NAME(Place) {
 /* What a block has of a tap. */
 typedef struct NAME(Part) {
     NAME(Place) place;
-    int ends[BYTES_WAYS]; /* quads up to its end */
+    int fits, others; /* quads up to its end */
 } NAME(Part);
 
 typedef struct NAME(Sorted) {
-    V moved[BYTES_DEPTH][2][BYTES_VECTORS]; /* quads that are not multiplied as they lie */
-    NAME(Quad) quads[BYTES_WAYS][BYTES_DEPTH];
+    V words[BYTES_DEPTH][2][BYTES_VECTORS];
+    NAME(Quad) fits[BYTES_DEPTH], others[BYTES_DEPTH];
     NAME(Part) parts[BYTES_DEPTH];
     int count; /* of parts */
 } NAME(Sorted);
 
-TILE_INLINE bool NAME(fits)(const V weight[BYTES_VECTORS], const int nv) {
+TILE_INLINE bool NAME(fits)(const T *weight, const int nv) {
     const __m256i ones = _mm256_set1_epi8(1);
     __m256i beyond = _mm256_setzero_si256();
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
-        __m256i sums = _mm256_maddubs_epi16(ones, (__m256i)weight[j]);
+        __m256i sums = _mm256_maddubs_epi16(ones, (__m256i)(*(const LOOSE *)(weight + j * TYPE_LANES)));
         beyond = _mm256_or_si256(beyond, _mm256_cmpgt_epi16(_mm256_abs_epi16(sums), _mm256_set1_epi16(PAIR_LIMIT)));
     }
     return _mm256_testz_si256(beyond, beyond);
-}
-
-/* How the quad at `weight` is multiplied, and in what form, at `moved` where not as it lies. */
-TILE_INLINE int NAME(sort_quad)(NAME(Quad) * quad, const T *weight, V moved[2][BYTES_VECTORS], const int nv) {
-    V lies[BYTES_VECTORS];
-    TILE_UNROLL
-    for (int j = 0; j < nv; j++) lies[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
-    quad->weight = weight;
-    if (NAME(fits)(lies, nv)) return BYTES_LIE;
-    quad->weight = (const T *)moved;
-    for (int o = 0; o < 2; o++) {
-        quad->order = &NAME(orders)[o];
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) moved[0][j] = (V)_mm256_shuffle_epi8((__m256i)lies[j], (__m256i)*quad->order);
-        if (NAME(fits)(moved[0], nv)) return BYTES_TURN;
-    }
-    TILE_UNROLL
-    for (int j = 0; j < nv; j++) {
-        NAME(Words) bytes = (NAME(Words))lies[j];
-        moved[0][j] = (V)(bytes << 8 >> 8);
-        moved[1][j] = (V)(bytes >> 8);
-    }
-    return BYTES_WIDEN;
 }
 
 /* Quads [place, place + count) of the call, whose weight begins at `weight`. */
 TILE_INLINE void NAME(sort)(NAME(Sorted) * to, const TileCall *call, const T *weight, NAME(Place) place, int64_t count,
                             const int nv) {
     const int64_t step = (1 + call->depth_gap) * (int64_t)sizeof(T);
-    int ends[BYTES_WAYS] = {0}, moved = 0;
+    int fits = 0, others = 0;
     for (to->count = 0; count > 0; place.tap++, place.depth = 0) {
         const int64_t some = call->depth - place.depth < count ? call->depth - place.depth : count;
         for (int64_t q = 0; q < some; q++, weight += call->weight_stride) {
-            NAME(Quad) quad = {.row = q * step};
-            const int way = NAME(sort_quad)(&quad, weight, to->moved[moved], nv);
-            moved += way != BYTES_LIE;
-            to->quads[way][ends[way]++] = quad;
+            NAME(Quad) quad = {q * step, weight};
+            if (NAME(fits)(weight, nv)) {
+                to->fits[fits++] = quad;
+                continue;
+            }
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) {
+                NAME(Words) bytes = (NAME(Words)) * (const LOOSE *)(weight + j * TYPE_LANES);
+                to->words[others][0][j] = (V)(bytes << 8 >> 8);
+                to->words[others][1][j] = (V)(bytes >> 8);
+            }
+            quad.weight = (const T *)to->words[others];
+            to->others[others++] = quad;
         }
-        NAME(Part) *part = &to->parts[to->count++];
-        part->place = place;
-        memcpy(part->ends, ends, sizeof ends);
+        to->parts[to->count++] = (NAME(Part)){place, fits, others};
         count -= some;
     }
 }
 
-/* low, high += the products of the quad at `row` + `at` by the two vectors at `weight`. By hand, as TILE_ADD_TO_PAIR (tile_isa.h). turned: an
- * instruction on the row's bytes. */
-#define ADD_BYTES(low, high, row, at, weight, ones, order, turned)                                                     \
+/* low, high += the products of the quad at `row` + `at` by the two vectors at `weight`. By hand, as TILE_ADD_TO_PAIR (tile_isa.h). */
+#define ADD_BYTES(low, high, row, at, weight, ones)                                                                    \
     do {                                                                                                               \
         V spread, product;                                                                                             \
-        __asm__ volatile("vpbroadcastd (%4,%5), %2\n\t" turned "vpmaddubsw (%6), %2, %3\n\t"                           \
+        __asm__ volatile("vpbroadcastd (%4,%5), %2\n\t"                                                                \
+                         "vpmaddubsw (%6), %2, %3\n\t"                                                                 \
                          "vpmaddubsw 32(%6), %2, %2\n\t"                                                               \
                          "vpmaddwd %7, %3, %3\n\t"                                                                     \
                          "vpmaddwd %7, %2, %2\n\t"                                                                     \
                          "vpaddd %3, %0, %0\n\t"                                                                       \
                          "vpaddd %2, %1, %1"                                                                           \
                          : "+x"(low), "+x"(high), "=&x"(spread), "=&x"(product)                                        \
-                         : "r"(row), "r"(at), "r"(weight), "x"(ones), "r"(order)                                       \
+                         : "r"(row), "r"(at), "r"(weight), "x"(ones)                                                   \
                          : "memory");                                                                                  \
     } while (0)
 
@@ -155,28 +129,23 @@ TILE_INLINE V NAME(dot_of_words)(V quad, const V *words, V mask) {
            (V)_mm256_madd_epi16((__m256i)((NAME(BareWords))quad >> 8), (__m256i)words[BYTES_VECTORS]);
 }
 
-/* Quads [first, end) of a list for m rows. */
+/* Quads [first, end) of a list for m rows; fit: as they lie, else as words. */
 TILE_INLINE void NAME(add_list)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Quad) * list, int first, int end,
-                                const char *const x[TILE_MAX_ROWS], const int m, const int nv, const int way) {
+                                const char *const x[TILE_MAX_ROWS], const int m, const int nv, const bool fit) {
     const V ones = (V)_mm256_set1_epi16(1), mask = 0x00ff00ff - (V){0};
     TILE_NO_UNROLL
     for (int e = first; e < end; e++) {
         const T *weight = list[e].weight;
-        const V *order = list[e].order;
         const int64_t at = list[e].row;
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            if (nv == BYTES_VECTORS && way == BYTES_LIE) {
-                ADD_BYTES(acc[i][0], acc[i][1], x[i], at, weight, ones, weight, "");
-            } else if (nv == BYTES_VECTORS && way == BYTES_TURN) {
-                ADD_BYTES(acc[i][0], acc[i][1], x[i], at, weight, ones, order, "vpshufb (%8), %2, %2\n\t");
+            if (nv == BYTES_VECTORS && fit) {
+                ADD_BYTES(acc[i][0], acc[i][1], x[i], at, weight, ones);
             } else if (nv == BYTES_VECTORS) {
                 ADD_WORDS(acc[i][0], acc[i][1], x[i], at, weight, mask);
             } else {
-                const V *w = (const V *)weight;
-                V quad = TILE_SPREAD((const T *)(const void *)(x[i] + at));
-                if (way == BYTES_TURN) quad = (V)_mm256_shuffle_epi8((__m256i)quad, (__m256i)*order);
-                acc[i][0] += way == BYTES_WIDEN ? NAME(dot_of_words)(quad, w, mask) : NAME(dot_of_bytes)(quad, w, ones);
+                const V quad = TILE_SPREAD((const T *)(const void *)(x[i] + at)), *w = (const V *)weight;
+                acc[i][0] += fit ? NAME(dot_of_bytes)(quad, w, ones) : NAME(dot_of_words)(quad, w, mask);
             }
         }
     }
@@ -188,7 +157,7 @@ TILE_INLINE void NAME(add_list)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NA
 /* A tile's products by a block of the weight. */
 TILE_INLINE void NAME(add_sorted)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Sorted) * sorted,
                                   const TileCall *call, const void *const *rows, const int m, const int nv) {
-    int firsts[BYTES_WAYS] = {0};
+    int fits = 0, others = 0;
     for (int p = 0; p < sorted->count; p++) {
         const NAME(Part) *part = &sorted->parts[p];
         const int64_t shift = call->offset + call->offsets[part->place.tap] + part->place.depth * (1 + call->depth_gap);
@@ -198,11 +167,10 @@ TILE_INLINE void NAME(add_sorted)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const 
             x[i] = (const char *)((const T *)rows[part->place.tap * call->row_stride + i] + shift);
             TILE_HOLD_ADDRESS(x[i]);
         }
-        TILE_UNROLL
-        for (int way = 0; way < BYTES_WAYS; way++) {
-            NAME(add_list)(acc, sorted->quads[way], firsts[way], part->ends[way], x, m, nv, way);
-            firsts[way] = part->ends[way];
-        }
+        NAME(add_list)(acc, sorted->fits, fits, part->fits, x, m, nv, true);
+        NAME(add_list)(acc, sorted->others, others, part->others, x, m, nv, false);
+        fits = part->fits;
+        others = part->others;
     }
 }
 
