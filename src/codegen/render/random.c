@@ -49,6 +49,7 @@ static void rounds_of(Render *r, IrValue seed, Words *vectors, int count) {
         key1 = build_add(b, key1, constant_int(r, IR_I32, (int32_t)PHILOX_STEP_1));
     }
 }
+
 /* Vectors of a register's length: all at once where registers hold them, else two, whose counters make one line. (AVX2, an AMD EPYC of family 25,
  * two threads, `bench_kernels`, medians of 6 rounds, November 2026: a GELU with dropout takes 0.67 of the time that it takes with all at once,
  * bias, dropout, residual and LayerNorm 0.63; with three 1.04 and 1.08 of that, with four 1.15 and 1.2, by what then goes over the stack.) */
@@ -165,7 +166,7 @@ static void draw_together(Render *r, const KernelInst *inst, IrValue seed, IrVal
     IrBuilder *b = r->builder;
     Words words[2 * MOST_GROUPS * LANES];
     bool halves = inst->bits & RANDOM_HALVES;
-    int vectors = halves ? 1 : 2, lanes = r->vector_lanes < 4 ? 2 : r->vector_lanes / 2;
+    int vectors = halves ? 1 : 2, lanes = r->isa.vector_bytes < 8 * LANES ? r->isa.vector_bytes / 8 : LANES;
     int parts = r->group / RANDOM_GROUP * LANES / lanes, each = LANES / lanes;
     for (int n = 0; n < vectors * parts; n++) {
         int64_t own[LANES];
