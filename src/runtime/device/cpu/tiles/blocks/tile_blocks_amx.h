@@ -15,7 +15,8 @@ static void amx_add_product(uint32_t *sum, const uint32_t *row, const uint32_t *
 
 enum { AMX_HIGH = 2 * AMX_ROWS, AMX_WIDE = 2 * AMX_PAIRS, AMX_VECTORS = AMX_WIDE / LANES };
 
-typedef int8_t AmxBytes __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint8_t AmxBytes
+    __attribute__((vector_size(VECTOR_BYTES))); /* as signed ones they are multiplied: differences wrap */
 
 typedef struct AmxBlocks {
     _Alignas(64) VF all[AMX_HIGH][AMX_VECTORS]; /* sums of all blocks so far */
@@ -29,7 +30,7 @@ static const char *amx_unpack(const char *words, int64_t row, int nv, int count,
                               AmxBlocks *m) {
     const int quads = weight_word(kind) / 4;
     const VU mask = blocks_mask(kind) - (VU){0};
-    const AmxBytes zero = (int8_t)(uint8_t)weight_zero(kind) - (AmxBytes){0};
+    const AmxBytes zero = (uint8_t)weight_zero(kind) - (AmxBytes){0};
     if (filled < count) memset(m->weight[filled], 0, (size_t)(count - filled) * sizeof m->weight[0]);
     for (int k = 0; k < filled; k += quads, words += row)
         for (int j = 0; j < nv; j++) {
