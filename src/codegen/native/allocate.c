@@ -323,10 +323,7 @@ static bool place_class(Allocate *a, const int *order, int count, RegClass class
 
 /* --- the stack --- */
 
-static bool is_on_stack(const Machine *m, int reg) {
-    const Reg *r = &m->regs.items[reg];
-    return r->same == reg && r->place < 0 && !r->constant && r->ranges.count;
-}
+static bool is_on_stack(const Reg *r) { return r->place < 0 && !r->constant && r->ranges.count; }
 
 static int by_begin(const void *x, const void *y) {
     int u = *(const int *)x, v = *(const int *)y;
@@ -340,7 +337,7 @@ static void give_slots(Allocate *a) {
     int *order = ARENA_ARRAY(m->arena, int, m->regs.count), count = 0, slots = 0;
     Slot *all = ARENA_ARRAY(m->arena, Slot, m->regs.count);
     for (int r = 1; r < m->regs.count; r++)
-        if (is_on_stack(m, r)) order[count++] = r;
+        if (m->regs.items[r].same == r && is_on_stack(&m->regs.items[r])) order[count++] = r;
     sorted = m;
     qsort(order, (size_t)count, sizeof *order, by_begin);
     m->frame = (m->ir->frame + 63) & -64;
@@ -458,7 +455,7 @@ static double constant_weight(const Machine *m) { return m->avx512 ? 4 : 1; }
 
 static bool is_stacked(const Machine *m, int reg) {
     const Reg *r = &m->regs.items[reg_find(m, reg)];
-    return reg && r->class == CLASS_VECTOR && r->place < 0 && !r->constant && r->ranges.count;
+    return reg && r->class == CLASS_VECTOR && is_on_stack(r);
 }
 
 /* A value on the stack that is asked for several times within a few instructions, for all of whose life there was no register. Two uses take

@@ -17,7 +17,7 @@ typedef struct AmxPlain {
 } AmxPlain;
 static _Thread_local AmxPlain amx_plain[8];
 
-static void amx_shape(int even, int odd, int depth) {
+static void amx_heights(int even, int odd, int depth) {
     for (int t = 0; t < 8; t++) {
         amx_plain[t].rows = t > 5 ? depth : t % 2 ? odd : even;
         amx_plain[t].width = t == 4 || t == 5 ? depth : AMX_PAIRS;
@@ -60,7 +60,7 @@ _Static_assert(sizeof(AmxShape) == 64, "as LDTILECFG reads it");
 
 /* 0 to 3: sums; 4, 5: rows, of the same heights; 6, 7: weights. depth: elements of the rows, at most AMX_PAIRS. Whoever else uses them in
  * this thread shapes them, too. */
-static void amx_shape(int even, int odd, int depth) {
+static void amx_heights(int even, int odd, int depth) {
     AmxShape shape = {.palette = 1};
     for (int t = 0; t < 8; t++) {
         shape.row_bytes[t] = (uint16_t)(4 * (t == 4 || t == 5 ? depth : AMX_PAIRS));
@@ -74,6 +74,30 @@ static void amx_shape(int even, int odd, int depth) {
 #define AMX_STORE(t, to, stride) _tile_stored(t, to, (size_t)(stride))
 #define AMX_DOT(c, a, b) AMX_PRODUCT(c, a, b)
 #endif
+
+/* For up to twice AMX_ROWS rows, by elements of the depth. */
+static void amx_shape(int rows, int depth) {
+    const int odd = rows > AMX_ROWS ? rows - AMX_ROWS : 0;
+    amx_heights(rows - odd, odd ? odd : AMX_ROWS, depth);
+}
+
+/* Sums of 0. */
+TILE_INLINE void amx_begin(void) {
+    AMX_ZERO(0);
+    AMX_ZERO(1);
+    AMX_ZERO(2);
+    AMX_ZERO(3);
+}
+
+/* The sums, to rows of 2 * AMX_PAIRS elements; of one or two heights and widths. */
+TILE_INLINE void amx_end(void *sums, bool high, bool wide) {
+    enum { STEP = 2 * AMX_PAIRS * 4 };
+    char *to = sums;
+    AMX_STORE(0, to, STEP);
+    if (high) AMX_STORE(1, to + AMX_ROWS * STEP, STEP);
+    if (wide) AMX_STORE(2, to + AMX_PAIRS * 4, STEP);
+    if (high && wide) AMX_STORE(3, to + AMX_ROWS * STEP + AMX_PAIRS * 4, STEP);
+}
 
 /* How far apart, in bytes, rows that follow each other in memory as they are begin; 0: they do not. */
 static int64_t amx_spacing(const void *const *rows, int count) {

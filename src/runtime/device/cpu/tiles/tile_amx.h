@@ -32,11 +32,8 @@ static void amx_columns(const TileCall *call, int first, bool high, bool wide,
     AmxRest rest;
     const void *const *rows = call->rows;
     const char *weight = (const char *)((const uint32_t *)call->weight + first);
-    const int64_t weight_step = call->weight_stride * 4, sum_step = (int64_t)sizeof sums[0];
-    AMX_ZERO(0);
-    AMX_ZERO(1);
-    AMX_ZERO(2);
-    AMX_ZERO(3);
+    const int64_t weight_step = call->weight_stride * 4;
+    amx_begin();
     for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride) {
         const int64_t shift = call->offset + call->offsets[t],
                       spacing = call->depth_gap ? 0 : amx_spacing(rows, call->row_count);
@@ -60,21 +57,18 @@ static void amx_columns(const TileCall *call, int first, bool high, bool wide,
             weight -= (AMX_PAIRS - count) * weight_step;
         }
     }
-    AMX_STORE(0, sums[0], sum_step);
-    if (high) AMX_STORE(1, sums[AMX_ROWS], sum_step);
-    if (wide) AMX_STORE(2, &sums[0][AMX_PAIRS], sum_step);
-    if (high && wide) AMX_STORE(3, &sums[AMX_ROWS][AMX_PAIRS], sum_step);
+    amx_end(sums, high, wide);
 }
 
 static void amx_tile(const TileCall *call) {
     _Alignas(64) AMX_SUM sums[2 * AMX_ROWS][2 * AMX_PAIRS];
     AMX_NAME(V) acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-    const int rows = call->row_count, odd = rows > AMX_ROWS ? rows - AMX_ROWS : 0;
-    amx_shape(rows - odd, odd ? odd : AMX_ROWS, AMX_PAIRS);
+    const int rows = call->row_count;
+    amx_shape(rows, AMX_PAIRS);
     for (int first = 0; first < call->columns; first += 2 * AMX_PAIRS) {
         int left = call->columns - first;
         bool wide = left > AMX_PAIRS;
-        amx_columns(call, first, odd > 0, wide, sums);
+        amx_columns(call, first, rows > AMX_ROWS, wide, sums);
         for (int i = 0; i < rows; i++) {
             int64_t column = call->column + first;
             acc[0][0] = *(const AMX_NAME(Loose) *)sums[i];

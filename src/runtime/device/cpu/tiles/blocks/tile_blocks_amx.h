@@ -15,8 +15,8 @@ static void amx_add_product(uint32_t *sum, const uint32_t *row, const uint32_t *
 
 enum { AMX_HIGH = 2 * AMX_ROWS, AMX_WIDE = 2 * AMX_PAIRS, AMX_VECTORS = AMX_WIDE / LANES };
 
-typedef uint8_t AmxBytes
-    __attribute__((vector_size(VECTOR_BYTES))); /* as signed ones they are multiplied: differences wrap */
+/* They are multiplied as signed ones: differences wrap. */
+typedef uint8_t AmxBytes __attribute__((vector_size(VECTOR_BYTES)));
 
 typedef struct AmxBlocks {
     _Alignas(64) VF all[AMX_HIGH][AMX_VECTORS]; /* sums of all blocks so far */
@@ -78,10 +78,7 @@ static void amx_columns(const TileCall *call, int first, int64_t bytes, int dept
         const char *scales = at;
         const int64_t end = left < block ? left : block;
         at += row * (1 + call->form->zeros);
-        AMX_ZERO(0);
-        AMX_ZERO(1);
-        AMX_ZERO(2);
-        AMX_ZERO(3);
+        amx_begin();
         for (int64_t k = 0; k < end; k += 4 * depth) {
             const int64_t words = (end - k + word - 1) / word * (word / 4);
             const size_t from = sizeof(RoundedHead) + (size_t)k;
@@ -93,10 +90,7 @@ static void amx_columns(const TileCall *call, int first, int64_t bytes, int dept
             for (int i = 0; i < call->row_count; i++) memcpy(m.rows[i], x[i] + from, (size_t)depth * 4);
             amx_step((const char *)m.rows, sizeof m.rows[0], (const char *)m.weight, sizeof m.weight[0], high, wide);
         }
-        AMX_STORE(0, m.sums[0], sizeof m.sums[0]);
-        if (high) AMX_STORE(1, m.sums[AMX_ROWS], sizeof m.sums[0]);
-        if (wide) AMX_STORE(2, (uint32_t *)m.sums[0] + AMX_PAIRS, sizeof m.sums[0]);
-        if (high && wide) AMX_STORE(3, (uint32_t *)m.sums[AMX_ROWS] + AMX_PAIRS, sizeof m.sums[0]);
+        amx_end(m.sums, high, wide);
         amx_add_block(call, scales, row, x, nv, kind, &m);
         for (int i = 0; i < call->row_count; i++) x[i] += bytes;
     }
@@ -110,10 +104,9 @@ static void amx_columns(const TileCall *call, int first, int64_t bytes, int dept
 }
 
 static void amx_blocks(const TileCall *call, const WeightKind kind) {
-    const int rows = call->row_count, odd = rows > AMX_ROWS ? rows - AMX_ROWS : 0;
     const int64_t block = call->form->block;
     const int depth = block < 4 * AMX_PAIRS ? (int)block / 4 : AMX_PAIRS;
-    amx_shape(rows - odd, odd ? odd : AMX_ROWS, depth);
+    amx_shape(call->row_count, depth);
     for (int first = 0; first < call->columns; first += AMX_WIDE)
         amx_columns(call, first, rounded_block_bytes(block, false), depth, kind);
 }
