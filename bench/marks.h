@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/math/coefficients.h"
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 
 /* values: the pattern's inputs, then its result; sizes: of its symbols; past: the result is stored past the caches. */
 typedef void MarkLoop(void *const *values, const int64_t *sizes, int64_t from, int64_t to, bool past);

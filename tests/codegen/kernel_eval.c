@@ -2,7 +2,7 @@
 /* Runs every point of the kept axes, blocks of LANES along the LANE axis at once; in each, stage after stage over all
  * points of the reduced axes. Integers and bool are held as int64, wrapped after each operation. */
 #include "kernel_eval.h"
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 #include "graph/prim.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #define ONNXFUSE_TESTS_KERNEL_ORACLE_H
 
 #include <math.h>
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 #include "codegen/kernel.h"
 #include "graph/prim.h"
 

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 #include "codegen/math.h"
 #include "kernel_eval.h"
 

@@ -137,8 +137,13 @@ Test(plain_epilogue, is_read_from_the_beginning_on) {
 typedef struct Gate {
     const char *name, *body, *result;
     bool whole;
-    double scale, shift, low, high;
+    double scale, shift, low, high, factor; /* factor 0: 1 */
+    double rest;
 } Gate;
+
+/* 1/6 in two parts (base/math/divide.h): a float below it, and what is left of it. */
+#define SIXTH 0x1.555554p-3
+#define REST_OF_SIXTH 0x1.555554p-27
 
 /* Behind a bias t. */
 static const Gate gates[] = {
@@ -148,6 +153,15 @@ static const Gate gates[] = {
      true, 0.125, 0.5, 0, 1},
     {"without a factor", "g = add t, half\nh = min g, one\nv = mul t, h\n", "v", true, 1, 0.5, -FREE, 1},
     {"bounds alone", "h = max t, zero\nv = mul h, t\n", "v", true, 1, 0, 0, FREE},
+    {"a factor behind it", "h = max t, zero\nu = mul t, h\nv = mul eighth, u\n", "v", true, 1, 0, 0, FREE, 0.125},
+    {"divided by 6", "g = add t, half\nl = max g, zero\nh = min l, six\nu = mul t, h\nv = div u, six\n", "v", true, 1,
+     0.5, 0, 6, SIXTH, REST_OF_SIXTH},
+    {"a second factor", "h = max t, zero\nu = mul t, h\nw = mul eighth, u\nv = mul w, half\n", "v", false, 0, 0, 0, 0},
+    {"divided by 0", "h = max t, zero\nu = mul t, h\nv = div u, zero\n", "v", false, 0, 0, 0, 0},
+    {"what is divided by it", "h = max t, zero\nu = mul t, h\nv = div six, u\n", "v", false, 0, 0, 0, 0},
+    {"divided by itself", "h = max t, zero\nu = mul t, h\nv = div u, u\n", "v", false, 0, 0, 0, 0},
+    {"divided by a row", "h = max t, zero\nu = mul t, h\nv = div u, four\n", "v", false, 0, 0, 0, 0},
+    {"the product is a result, too", "h = max t, zero\nu = mul t, h\nv = div u, six\n", "v, u", false, 0, 0, 0, 0},
     {"without bounds", "g = add t, half\nv = mul t, g\n", "v", false, 0, 0, 0, 0},
     {"the sum before the product", "g = add t, half\nu = mul g, eighth\nh = max u, zero\nv = mul t, h\n", "v", false, 0,
      0, 0, 0},
@@ -176,8 +190,9 @@ Test(plain_epilogue, gates) {
         const Bounds *b = &got.bounds;
         if (row->whole)
             cr_expect(b->clamp && b->gate && b->scale == row->scale && b->shift == row->shift && b->low == row->low &&
-                          b->high == row->high && got.bias == BIAS,
-                      "%s: %g %g, %g to %g", row->name, b->scale, b->shift, b->low, b->high);
+                          b->high == row->high && b->factor == (row->factor ? row->factor : 1) &&
+                          b->rest == row->rest && got.bias == BIAS,
+                      "%s: %g %g, %g to %g, %a %a", row->name, b->scale, b->shift, b->low, b->high, b->factor, b->rest);
         cr_expect_str_neq(end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got)->name, "v", "%s: libraries have no gates",
                           row->name);
         cr_expect_not(got.bounds.gate, "%s", row->name);

@@ -72,6 +72,12 @@ static Value *hard_swish(Body *b) {
     return two(b, PRIM_MUL, x, two(b, PRIM_MAX, number(b, 0), two(b, PRIM_MIN, number(b, 1), gate)));
 }
 
+static Value *hard_swish_written_out(Body *b) {
+    Value *x = b->now, *gate = two(b, PRIM_ADD, number(b, 3), x), *six = number(b, 6);
+    gate = two(b, PRIM_MUL, two(b, PRIM_MIN, six, two(b, PRIM_MAX, gate, number(b, 0))), x);
+    return two(b, PRIM_DIV, gate, six);
+}
+
 static Value *cast(Body *b, DType to) {
     Node *node = graph_add_prim(b->graph, NULL, PRIM_CAST, &b->now, 1);
     node_set_dtype(node, "to", to);
@@ -104,6 +110,7 @@ static void add_step(Body *b, AnchorStep step) {
     case ANCHOR_BOUNDS: b->now = two(b, PRIM_MIN, two(b, PRIM_MAX, b->now, number(b, -0.5)), number(b, 0.75)); break;
     case ANCHOR_GELU: b->now = gelu(b); break;
     case ANCHOR_HARD_SWISH: b->now = hard_swish(b); break;
+    case ANCHOR_WRITTEN_OUT: b->now = hard_swish_written_out(b); break;
     case ANCHOR_SWISH: b->now = two(b, PRIM_MUL, b->now, one(b, PRIM_SIGMOID, b->now)); break;
     case ANCHOR_TANH: b->now = one(b, PRIM_TANH, b->now); break;
     case ANCHOR_LEAKY:

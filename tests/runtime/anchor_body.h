@@ -13,9 +13,10 @@ typedef enum AnchorStep {
     ANCHOR_CHANNELS, /* times an element an image and channel: [first, 1..., last] */
     ANCHOR_SCALAR,   /* times one element, an input */
     ANCHOR_BOUNDS,
-    ANCHOR_GELU,       /* by erf */
-    ANCHOR_SWISH,      /* x sigmoid(x) */
-    ANCHOR_HARD_SWISH, /* x min(max(x / 6 + 1/2, 0), 1) */
+    ANCHOR_GELU,        /* by erf */
+    ANCHOR_SWISH,       /* x sigmoid(x) */
+    ANCHOR_HARD_SWISH,  /* x min(max(x / 6 + 1/2, 0), 1) */
+    ANCHOR_WRITTEN_OUT, /* the same as x min(max(x + 3, 0), 6) / 6 */
     ANCHOR_TANH,
     ANCHOR_LEAKY, /* 0.2 x below 0, by where */
     ANCHOR_DROPOUT,

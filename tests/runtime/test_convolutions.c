@@ -9,6 +9,7 @@
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "anchor_winograd.h"
+#include "base/math/divide.h"
 #include "lowering/anchor/anchor_eval.h"
 #include "rounding.h"
 #include "runtime/device/cpu/anchor.h"
@@ -176,6 +177,18 @@ Test(convolutions, depthwise_with_epilogues) {
          3},
         {"depthwise", 1, {3, 300}, 33, 1, 1, {5, 5}, {2, 1}, {1, 1}, {2, 2, 2, 2}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
         {"depthwise",
+         1,
+         {3, 300},
+         33,
+         1,
+         1,
+         {5, 5},
+         {2, 1},
+         {1, 1},
+         {2, 2, 2, 2},
+         {ANCHOR_BIAS, ANCHOR_WRITTEN_OUT},
+         2},
+        {"depthwise",
          2,
          {9, 30},
          17,
@@ -206,12 +219,10 @@ Test(convolutions, depthwise_of_all_types) {
 /* Few and many columns behind a kernel that finishes, in rows of one panel and of several. */
 Test(convolutions, products_with_epilogues) {
     static const int64_t columns[] = {1, 7, 16, 24, 63, 64, 65, 72, 100, 130, 200, 400}, depths[] = {1, 3, 16, 24, 70};
-    static const AnchorStep steps[][4] = {{ANCHOR_BIAS, ANCHOR_SWISH},
-                                          {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
-                                          {ANCHOR_SWISH, ANCHOR_ADD},
-                                          {ANCHOR_BIAS, ANCHOR_HARD_SWISH},
-                                          {ANCHOR_HARD_SWISH, ANCHOR_ADD}};
-    static const int counts[] = {2, 3, 2, 2, 2};
+    static const AnchorStep steps[][4] = {{ANCHOR_BIAS, ANCHOR_SWISH},       {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
+                                          {ANCHOR_SWISH, ANCHOR_ADD},        {ANCHOR_BIAS, ANCHOR_HARD_SWISH},
+                                          {ANCHOR_BIAS, ANCHOR_WRITTEN_OUT}, {ANCHOR_HARD_SWISH, ANCHOR_ADD}};
+    static const int counts[] = {2, 3, 2, 2, 2, 2};
     uint64_t seed = 0;
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
         for (size_t k = 0; k < sizeof depths / sizeof *depths; k++, seed++) {
@@ -226,8 +237,8 @@ Test(convolutions, products_with_epilogues) {
                        {1, 1 + (int64_t)seed % 2},
                        {1, 1},
                        {pad, pad, pad, pad}};
-            memcpy(s.steps, steps[seed % 5], sizeof s.steps);
-            s.step_count = counts[seed % 5];
+            memcpy(s.steps, steps[seed % 6], sizeof s.steps);
+            s.step_count = counts[seed % 6];
             s.direct = true;
             check(&s, seed);
             if (seed % 3 == 0) check_type(&s, DT_F16, seed);
@@ -457,6 +468,7 @@ Test(convolutions, winograd_with_epilogues) {
         {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
         {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_CHANNELS, ANCHOR_TANH}, 2},
         {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_HARD_SWISH}, 2},
+        {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_WRITTEN_OUT}, 2},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i);
 }
@@ -617,6 +629,36 @@ Test(convolutions, lines_of_all_instruction_sets) {
                         if (l.pixels > LINE_PIXELS || l.columns > LINE_CHANNELS - 3) continue;
                         check_line(sets[s], kinds[k].kind, &l, &state);
                     }
+}
+
+/* x min(max(x + 3, 0), 6), divided by 6 as kernels do it, or by a factor: the same bits in all sets. */
+Test(convolutions, gates_of_all_instruction_sets) {
+    enum { COUNT = 4099 };
+    static float x[COUNT], y[COUNT];
+    const TileIsa *sets[3];
+    int count = all_sets(sets);
+    Bounds bounds[] = {
+        {true, true, 0, 6, 1, 3, 1, 0}, {true, true, 0, 6, 1, 3, 0.16666667, 0}, {true, true, 0, 6, 1, 3}};
+    float r, l;
+    cr_assert(inverse_in_parts(6, &r, &l));
+    bounds[2].factor = (double)r, bounds[2].rest = (double)l;
+    uint64_t state = 5;
+    fill(x, COUNT, &state);
+    for (int i = 0; i < COUNT; i++) x[i] = ldexpf(x[i], i % 90 - 45);
+    memcpy(x, (float[]){0, -0.0f, INFINITY, -INFINITY, NAN, 6, -3, 0x1p127f, -0x1p-140f}, 9 * sizeof *x);
+    for (int s = 0; s < count; s++)
+        for (int b = 0; b < 3; b++) {
+            memcpy(y, x, sizeof y);
+            sets[s]->f32.bound(y, COUNT, &bounds[b]);
+            for (int i = 0; i < COUNT; i++) {
+                float gate = x[i] + 3;
+                gate = gate < 0 ? 0 : gate > 6 ? 6 : gate;
+                float want = x[i] * gate;
+                if (b) want = b == 1 ? want * 0.16666667f : divide_by_row(want, 6);
+                cr_assert(isnan(want) ? isnan(y[i]) : memcmp(&want, &y[i], sizeof want) == 0,
+                          "%s, gate %d of %a: %a, not %a", sets[s]->name, b, (double)x[i], (double)y[i], (double)want);
+            }
+        }
 }
 
 /* All halves, infinities and subnormal ones among them, at any alignment; of floats those between them, halfway and beside that. */

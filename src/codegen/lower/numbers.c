@@ -7,7 +7,7 @@
  * happen to be equal differs from layer to layer, too, so each rounding and each tensor has parameters of its own. */
 #include <math.h>
 
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 #include "codegen/lower/lower_region.h"
 
 typedef struct Number {

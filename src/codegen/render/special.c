@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions that some sets have and others are spared: scaling by a power of two, tables of eight, division of many
  * by one. Every set gets the same values. */
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 #include "codegen/render/render.h"
 
 /* --- a * 2^b --- */

@@ -3,6 +3,7 @@
 #include "lowering/anchor/plain_epilogue.h"
 
 #include <math.h>
+#include "base/math/divide.h"
 #include "graph/broadcast.h"
 
 /* The operand of a binary node that is not x; NULL when both are, or neither. */
@@ -28,7 +29,7 @@ static bool take_sum(const Graph *body, const Value *raw, const Value *other, bo
     return which != NULL;
 }
 
-static const Bounds no_bounds = {.low = -(double)INFINITY, .high = (double)INFINITY, .scale = 1};
+static const Bounds no_bounds = {.low = -(double)INFINITY, .high = (double)INFINITY, .scale = 1, .factor = 1};
 
 static bool take_scalar(const Value *other, double *out) { return value_scalar(other, out) && !isnan(*out); }
 
@@ -39,6 +40,24 @@ static bool take_bound(const Value *other, bool lower, Bounds *b) {
     *(lower ? &b->low : &b->high) = bound;
     b->clamp = true;
     return b->low <= b->high;
+}
+
+/* What a gate's product is multiplied with or divided by; it itself where that is nothing, or cannot be. */
+static const Value *take_factor(const Value *product, Bounds *b) {
+    const Node *node = value_only_user(product);
+    const Value *other = node && node->kind == NODE_PRIM ? other_operand(node, product) : NULL;
+    double number;
+    float factor, rest;
+    if (!other || other->dtype != product->dtype || !take_scalar(other, &number)) return product;
+    if (node->prim == PRIM_MUL) {
+        b->factor = number;
+        return node->outputs[0];
+    }
+    if (node->prim != PRIM_DIV || node->inputs[0] != product || product->dtype != DT_F32 ||
+        !inverse_in_parts((float)number, &factor, &rest))
+        return product;
+    b->factor = (double)factor, b->rest = (double)rest;
+    return node->outputs[0];
 }
 
 /* The value that `v` and what is made of it alone, by one product, one sum and bounds in this order, are multiplied to; NULL:
@@ -56,7 +75,7 @@ static const Value *take_gate(const Value *v, Bounds *b) {
             if (other == v && gate != v && node->prim == PRIM_MUL && found.clamp) {
                 found.gate = true;
                 *b = found;
-                return node->outputs[0];
+                return take_factor(node->outputs[0], b);
             }
             bool taken = false;
             if (node->prim == PRIM_MUL && !scaled && !shifted && !found.clamp)

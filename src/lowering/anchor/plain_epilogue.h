@@ -5,12 +5,14 @@
 
 #include "graph/graph.h"
 
-/* What becomes of t: min(max(t, low), high), or with a gate t * min(max(t * scale + shift, low), high), as HardSwish is. The
- * product and the sum are rounded each; NaN stays NaN. */
+/* What becomes of t: min(max(t, low), high), or with a gate p = t * min(max(t * scale + shift, low), high), as HardSwish is, and
+ * of p then p * factor, or where `rest` is not 0 p * factor + p * rest, whose sum is rounded with the first product: a
+ * division of f32 (base/math/divide.h). All else is rounded each; NaN stays NaN. */
 typedef struct Bounds {
     bool clamp, gate; /* gate: clamp is set, too */
     double low, high; /* where clamp: low <= high; infinite where only one bounds */
     double scale, shift;
+    double factor, rest;
 } Bounds;
 
 /* What of an epilogue may be taken, beside each other. */

@@ -42,11 +42,14 @@ static Taps taps_within(const Pooling *p, int axis, int64_t start, int64_t low, 
 enum { AT_ONCE = 32, MOST_TAPS = 64 };
 
 /* y: what the rows (at least one), in their order, and before them y itself if `begun`, come to by TAKE(element, what there is
- * so far); FIRST: of the first element alone. */
+ * so far); FIRST: of the first element alone. What is left of a row that nothing has gone into before is taken with some elements before
+ * it, once more. */
 #define DEFINE_TAPS(NAME, T, FIRST, TAKE)                                                                              \
     VECTORISED static void NAME(const void *const *rows, int taps, bool begun, T *y, int64_t count) {                  \
         int64_t i = 0;                                                                                                 \
-        for (; i + AT_ONCE <= count; i += AT_ONCE) {                                                                   \
+        for (; i < count; i += AT_ONCE) {                                                                              \
+            if (count - i < AT_ONCE && (begun || count < AT_ONCE)) break;                                              \
+            if (count - i < AT_ONCE) i = count - AT_ONCE;                                                              \
             T so_far[AT_ONCE];                                                                                         \
             const T *first = (const T *)rows[0] + i;                                                                   \
             for (int k = 0; k < AT_ONCE; k++) so_far[k] = begun ? y[i + k] : FIRST(first[k]);                          \

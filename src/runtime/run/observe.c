@@ -73,7 +73,8 @@ static Status show_item(State *s, const Value *value, const Item *item) {
 }
 
 static Status show_from_device(State *s, int number) {
-    Item here = {.kind = ITEM_TENSOR, .tensor = tensor_at(s, number)};
+    Item here = {.kind = ITEM_TENSOR};
+    tensor_at(s, number, &here.tensor);
     size_t bytes = tensor_bytes(&here.tensor);
     TRY(memory_alloc(s->run->memory, bytes, &here.tensor.data));
     Status status = copy_out(s, number, here.tensor.data, bytes);

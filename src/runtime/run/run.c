@@ -68,9 +68,9 @@ static Status make_call(const State *s, const Step *step, AnchorCall *call) {
     if (node->input_count > MOST_INPUTS || node->output_count > EPILOGUE_OUTPUTS)
         return status_error(STATUS_FAULT, "an anchor of %d inputs and %d outputs", node->input_count,
                             node->output_count);
-    for (int o = 0; o < node->output_count; o++) call->outputs[o] = tensor_at(s, step->outputs[o]);
+    for (int o = 0; o < node->output_count; o++) tensor_at(s, step->outputs[o], &call->outputs[o]);
     for (int i = 0; i < node->input_count; i++) {
-        if (step->inputs[i] >= 0) call->tensors[i] = tensor_at(s, step->inputs[i]);
+        if (step->inputs[i] >= 0) tensor_at(s, step->inputs[i], &call->tensors[i]);
         call->inputs[i] = step->inputs[i] >= 0 ? &call->tensors[i] : NULL;
     }
     call->finish = (AnchorFinish){&step->region, step->kernel};
@@ -96,7 +96,8 @@ static Status run_behind(State *s, const Step *step, const Step *maker, const An
 /* Who shows values wants all of them. */
 static const Step *prologue_of(const State *s, const Step *step) {
     if (step->prologue < 0 || s->watch) return NULL;
-    Tensor between = tensor_at(s, step->inputs[0]);
+    Tensor between;
+    tensor_at(s, step->inputs[0], &between);
     return plan_prologue(s->plan, step, &between);
 }
 
@@ -115,11 +116,12 @@ static Status run_anchor(State *s, const Step *step, const Step *prologue) {
 
 static Status run_prim(State *s, const Step *step, Arena *arena) {
     int count = step->node->input_count;
-    Tensor *tensors = ARENA_ARRAY(arena, Tensor, count), output = tensor_at(s, step->outputs[0]);
+    Tensor *tensors = ARENA_ARRAY(arena, Tensor, count), output;
+    tensor_at(s, step->outputs[0], &output);
     const Tensor **inputs = ARENA_ARRAY(arena, const Tensor *, count);
     for (int i = 0; i < count; i++) {
         if (step->inputs[i] < 0) continue;
-        tensors[i] = tensor_at(s, step->inputs[i]);
+        tensor_at(s, step->inputs[i], &tensors[i]);
         inputs[i] = &tensors[i];
     }
     if (output.dtype != DT_STRING)
@@ -131,7 +133,9 @@ static Status run_prim(State *s, const Step *step, Arena *arena) {
 }
 
 static Status run_resolve(State *s, const Step *step, Arena *arena) {
-    Tensor from = tensor_at(s, step->inputs[0]), to = tensor_at(s, step->outputs[0]);
+    Tensor from, to;
+    tensor_at(s, step->inputs[0], &from);
+    tensor_at(s, step->outputs[0], &to);
     if (to.dtype == DT_STRING) return run_prim(s, step, arena);
     const Slot *slot = slot_at(s, step->outputs[0]);
     if (tensor_same_shape(&from, &to) && slot->storage == STORE_PLANNED && slot->output < 0 && !given_output(s, slot)) {
@@ -156,7 +160,8 @@ static Status run_dims(State *s, const Step *step) {
 }
 
 static Status run_bind(State *s, const Step *step) {
-    Tensor sizes = tensor_at(s, step->inputs[0]);
+    Tensor sizes;
+    tensor_at(s, step->inputs[0], &sizes);
     if (tensor_count(&sizes) != step->sizes_count)
         return status_error(STATUS_INVALID, "node \"%s\": a shape of %lld sizes, expected %d",
                             node_origin_name(step->node), (long long)tensor_count(&sizes), step->sizes_count);

@@ -3,11 +3,14 @@
 #include "runtime/plan/recordings.h"
 #include "runtime/run/replay.h"
 
-Tensor tensor_at(const State *s, int number) {
+/* Of the sizes those that there are: steps take dozens of nanoseconds. */
+void tensor_at(const State *s, int number, Tensor *out_tensor) {
     const Slot *slot = slot_at(s, number);
-    Tensor t = {.dtype = slot->value->dtype, .rank = slot->value->rank, .data = s->data[number]};
-    if (t.rank) memcpy(t.dims, dims_of(s, number), sizeof(int64_t) * (size_t)t.rank);
-    return t;
+    out_tensor->dtype = slot->value->dtype;
+    out_tensor->rank = slot->value->rank;
+    out_tensor->data = s->data[number];
+    const int64_t *dims = dims_of(s, number);
+    for (int i = 0; i < out_tensor->rank; i++) out_tensor->dims[i] = dims[i];
 }
 
 /* --- late sizes
@@ -132,7 +135,8 @@ const Item *item_at(State *s, int number, Item *storage) {
     if (!is_tensor_slot(slot))
         return slot->storage == STORE_ITEM && slot->output >= 0 ? &s->outputs[slot->output].item : s->items[number];
     if (!s->data[number]) return NULL;
-    *storage = (Item){.kind = ITEM_TENSOR, .tensor = tensor_at(s, number)};
+    *storage = (Item){.kind = ITEM_TENSOR};
+    tensor_at(s, number, &storage->tensor);
     return storage;
 }
 

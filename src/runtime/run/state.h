@@ -43,7 +43,7 @@ static inline const int64_t *dims_of(const State *s, int number) { return s->val
 static inline Stream *stream_of(const State *s, const Step *step) {
     return step->place == PLACE_DEVICE ? s->run->stream : NULL;
 }
-Tensor tensor_at(const State *s, int number);
+void tensor_at(const State *s, int number, Tensor *out_tensor);
 
 /* --- run.c --- */
 Status take_steps(State *s, int first, int end);

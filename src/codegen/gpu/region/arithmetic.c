@@ -3,7 +3,7 @@
  * states, to the bit. */
 #include "codegen/gpu/region/render.h"
 
-#include "codegen/divide.h"
+#include "base/math/divide.h"
 
 #include <math.h>
 
@@ -218,7 +218,7 @@ static const char *looked_up(GpuRender *r, int64_t number, const char *index) {
     return F("%s(%s)", name, index);
 }
 
-/* --- many divided by one (codegen/divide.h) --- */
+/* --- many divided by one (base/math/divide.h) --- */
 static const char *number(GpuRender *r, double value) {
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);

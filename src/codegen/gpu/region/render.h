@@ -84,7 +84,7 @@ void emit_offset(GpuRender *r, int inst, const char *name); /* const i64 name = 
 /* --- arithmetic.c */
 const char *value_of(GpuRender *r, int inst);      /* how the present place in the text refers to a value */
 const char *expression_of(GpuRender *r, int inst); /* of an instruction that computes */
-/* Whether a quotient is one of many by a number of the row, known before the loop (codegen/divide.h). */
+/* Whether a quotient is one of many by a number of the row, known before the loop (base/math/divide.h). */
 bool divides_row(const GpuRender *r, int inst);
 void need_inverse(GpuRender *r);
 void need_helper(GpuRender *r, const char *name, const char *text); /* once each; before the functions */

@@ -209,6 +209,15 @@ uint64_t cpu_anchor_inplace(const Node *node) {
     return fits ? UINT64_C(1) << plain.addend : 0;
 }
 
+/* Which axis of the output holds the columns of the product. */
+static int column_axis(const Node *node) {
+    int count, rank = node->outputs[0]->rank;
+    const int64_t *perm = attr_ints(node, "perm_out", &count);
+    for (int i = 0; perm && i < count; i++)
+        if (perm[i] == rank - 1) return i;
+    return rank - 1;
+}
+
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     const Node *node = anchor->node;
     if (anchor->kind && anchor->kind->alone) return anchor->kind->prepare(anchor, constants, pool);
@@ -229,6 +238,7 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     if (!anchor_holds_bits(node) && !anchor_takes(anchor->dtype, node->inputs[1]->dtype))
         return anchor_wrong(anchor, "the factors' element types do not go together");
     split_epilogue(node, &anchor->epilogue);
+    anchor->column_axis = column_axis(node);
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
     int bias = anchor->epilogue.bias;
@@ -353,15 +363,6 @@ static Status bind_rounding(AnchorRun *run) {
     return NULL;
 }
 
-/* Which axis of the output holds the columns of the product. */
-static int column_axis(const CpuAnchor *anchor, int rank) {
-    int count;
-    const int64_t *perm = attr_ints(anchor->node, "perm_out", &count);
-    for (int i = 0; perm && i < count; i++)
-        if (perm[i] == rank - 1) return i;
-    return rank - 1;
-}
-
 static Status run_product(AnchorRun *run) {
     const CpuAnchor *anchor = run->anchor;
     Tensor *output = run->output;
@@ -369,7 +370,7 @@ static Status run_product(AnchorRun *run) {
     if (!count) return NULL;
     run->result = output->data;
     DType raw = dtype_of_sums(anchor->dtype);
-    int columns = column_axis(anchor, output->rank);
+    int columns = anchor->column_axis;
     bool aside = !is_work(raw);
     if ((raw == DT_F16 || raw == DT_BF16) && columns == output->rank - 1) {
         TRY(bind_rounding(run));
@@ -386,7 +387,7 @@ static Status run_finished(AnchorRun *run, KernelFunction function, const Region
     const CpuAnchor *anchor = run->anchor;
     if (!tensor_count(run->output)) return NULL;
     if (!function || !region) return status_error(STATUS_FAULT, "the epilogue has no kernel");
-    if (column_axis(anchor, run->output->rank) != run->output->rank - 1 ||
+    if (anchor->column_axis != run->output->rank - 1 ||
         !finish_bind(&run->finish, function, region, (int64_t)dtype_size(anchor->type), run->inputs, outputs))
         return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
     run->result = (void *)(uintptr_t)run->finish.base;

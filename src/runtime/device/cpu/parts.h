@@ -36,6 +36,7 @@ struct CpuAnchor {
     int quads;              /* not 0: so many numbers are multiplied at a time: depths are of quads (quads.h) */
     WeightForm form;        /* of the packed weight */
     PlainEpilogue epilogue; /* what of it tiles have built in; where that is not all, a kernel does the rest */
+    int column_axis;        /* of the result: which of its axes holds the columns of the product */
     void *kind_data;
     const void *bias;                   /* a constant one, in the work type with slack behind; NULL: none */
     Tensor shapes[EPILOGUE_INPUTS + 2]; /* of constants, without data; rank -1: not constant */

@@ -70,23 +70,36 @@ static size_t rounded(size_t bytes) {
     return (bytes + step - 1) / step * step;
 }
 
-Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
-    *out_data = NULL;
-    if (bytes > SIZE_MAX / 4 || scratch->count == MAX_SCRATCH) return status_out_of_memory();
+static Status take_block(Scratch *scratch, size_t bytes) {
+    if (scratch->count == MAX_SCRATCH) return status_out_of_memory();
     Block *block = take_kept(bytes);
     if (!block) {
-        bytes = rounded(bytes ? bytes : 1);
+        bytes = rounded(bytes);
         block = heap_alloc(bytes + LINE);
         if (!block) return status_out_of_memory();
         block->bytes = bytes;
     }
     scratch->blocks[scratch->count++] = block;
-    *out_data = (char *)block + LINE;
+    scratch->rest = (char *)block + LINE;
+    scratch->rest_bytes = block->bytes;
+    return NULL;
+}
+
+Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
+    *out_data = NULL;
+    if (bytes > SIZE_MAX / 4) return status_out_of_memory();
+    bytes = bytes ? (bytes + LINE - 1) / LINE * LINE : LINE;
+    if (bytes > scratch->rest_bytes) TRY(take_block(scratch, bytes));
+    *out_data = scratch->rest;
+    scratch->rest += bytes;
+    scratch->rest_bytes -= bytes;
     return NULL;
 }
 
 void scratch_release(Scratch *scratch) {
     while (scratch->count) keep(scratch->blocks[--scratch->count]);
+    scratch->rest = NULL;
+    scratch->rest_bytes = 0;
 }
 
 void scratch_trim(void) {

@@ -12,6 +12,9 @@ enum { MAX_SCRATCH = 32 };
 typedef struct Scratch {
     void *blocks[MAX_SCRATCH];
     int count;
+    /* What is left of the last block taken from the store: most of what a run asks for is small. */
+    char *rest;
+    size_t rest_bytes;
 } Scratch;
 
 /* 64-byte aligned, not zeroed. */

@@ -15,10 +15,10 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     int strides, dilations, pads;
     const int64_t *s = attr_ints(anchor->node, "strides", &strides),
                   *d = attr_ints(anchor->node, "dilations", &dilations);
-    attr_dims(anchor->node, "pads", &pads);
     *c = (Conv){.transposed = anchor->kind == &conv_transpose_kind,
                 .spatial = spatial,
                 .group = attr_int(anchor->node, "group", 1),
+                .pads = attr_dims(anchor->node, "pads", &pads),
                 .tiled = 1,
                 .turned = node_attr(anchor->node, "perm_x") || node_attr(anchor->node, "perm_w")};
     if (c->turned && (c->transposed || c->group != 1 || anchor->dtype == DT_U8))
@@ -26,6 +26,7 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     if (spatial < 1 || spatial > AXES || strides != spatial || dilations != spatial || pads != 2 * spatial ||
         c->group < 1)
         return anchor_wrong(anchor, "attributes and ranks do not fit together");
+    if (anchor->dtype == DT_U8) c->padding = (uint32_t)(attr_int(anchor->node, PAD_VALUE, 0) & 255) * 0x01010101u;
     for (int i = 0; i < AXES; i++) {
         int from = i - (AXES - spatial);
         c->strides[i] = from < 0 ? 1 : s[from];
@@ -322,21 +323,18 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
 
 /* ---- sizes of a run ---- */
 
-static int64_t pad_at(const CpuAnchor *anchor, const int64_t *symbols, int index) {
-    int count;
-    const Dim *const *pads = attr_dims(anchor->node, "pads", &count);
+static int64_t pad_at(const Conv *c, const int64_t *symbols, int index) {
     int64_t value;
-    if (dim_is_const(pads[index], &value)) return value;
-    return symbols ? dim_eval(pads[index], symbols) : UNBOUND_DIM;
+    if (dim_is_const(c->pads[index], &value)) return value;
+    return symbols ? dim_eval(c->pads[index], symbols) : UNBOUND_DIM;
 }
 
 /* The padding before axis `axis`. Where the symbols do not tell, the sizes do: such paddings come from SAME_UPPER and
  * SAME_LOWER, which pad just enough, one more at the end or at the beginning; the former is what exporters write. */
-static int64_t pad_before(const CpuAnchor *anchor, const Conv *c, const int64_t *symbols, int axis, int64_t in,
-                          int64_t out) {
+static int64_t pad_before(const Conv *c, const int64_t *symbols, int axis, int64_t in, int64_t out) {
     int from = axis - (AXES - c->spatial);
     if (from < 0) return 0;
-    int64_t before = pad_at(anchor, symbols, from);
+    int64_t before = pad_at(c, symbols, from);
     if (before != UNBOUND_DIM) return before;
     int64_t extent = (c->kernel[axis] - 1) * c->dilations[axis] + 1;
     int64_t total =
@@ -345,10 +343,10 @@ static int64_t pad_before(const CpuAnchor *anchor, const Conv *c, const int64_t 
 }
 
 /* What the formula gives for the convolution's result; UNBOUND_DIM when a padding is not known. */
-static int64_t conv_extent(const CpuAnchor *anchor, const Conv *c, const int64_t *symbols, int axis, int64_t in) {
+static int64_t conv_extent(const Conv *c, const int64_t *symbols, int axis, int64_t in) {
     int from = axis - (AXES - c->spatial);
     if (from < 0) return 1;
-    int64_t before = pad_at(anchor, symbols, from), after = pad_at(anchor, symbols, c->spatial + from), room;
+    int64_t before = pad_at(c, symbols, from), after = pad_at(c, symbols, c->spatial + from), room;
     if (before == UNBOUND_DIM || after == UNBOUND_DIM) return UNBOUND_DIM;
     int64_t extent = (c->kernel[axis] - 1) * c->dilations[axis] + 1;
     if (__builtin_add_overflow(in, before, &room) || __builtin_add_overflow(room, after, &room)) return -1;
@@ -370,7 +368,10 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
     int rank = c->spatial + 2;
     int64_t dims[MAX_RANK], steps[MAX_RANK];
     if (x->rank != rank || y->rank != rank) return anchor_wrong(anchor, "attributes and ranks do not fit together");
-    TRY(matmul_permuted(anchor->node, "perm_x", rank, x->dims, dims, steps));
+    if (c->turned)
+        TRY(matmul_permuted(anchor->node, "perm_x", rank, x->dims, dims, steps));
+    else
+        memcpy(dims, x->dims, (size_t)rank * sizeof *dims);
     *s = (Sizes){.batch = dims[0], .in_channels = dims[rank - 1], .out_channels = c->outputs * c->group};
     if (c->turned && s->in_channels != 1 && steps[rank - 1] != 1)
         return anchor_wrong(anchor, "a turned input's channels are not neighbours");
@@ -383,11 +384,11 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
         int from = i - (AXES - c->spatial);
         s->in[i] = from < 0 ? 1 : dims[1 + from];
         s->out[i] = from < 0 ? 1 : y->dims[1 + from];
-        s->pads[i] = pad_before(anchor, c, symbols, i, s->in[i], s->out[i]);
+        s->pads[i] = pad_before(c, symbols, i, s->in[i], s->out[i]);
         if (s->pads[i] < -INT_MAX || s->pads[i] > INT_MAX) return anchor_wrong(anchor, "a padding is out of range");
         if (i == AXES - 1 && c->tiled > 1 && s->out[i] / c->tiled != s->in[i])
             return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
-        int64_t expected = c->transposed ? UNBOUND_DIM : conv_extent(anchor, c, symbols, i, s->in[i]);
+        int64_t expected = c->transposed ? UNBOUND_DIM : conv_extent(c, symbols, i, s->in[i]);
         if (expected != UNBOUND_DIM && expected != s->out[i])
             return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     }
@@ -407,10 +408,6 @@ static int64_t phase_words(const Phase *p) {
     return 3 * p->weight.taps + p->axes[0].taps + p->axes[1].taps + p->axes[2].taps;
 }
 
-static int64_t pad_value(const CpuAnchor *anchor) {
-    return anchor->dtype == DT_U8 ? attr_int(anchor->node, PAD_VALUE, 0) & 255 : 0;
-}
-
 /* Neighbours' channels: one after the other, or one of each at equal distances. */
 static bool follow_each_other(const Sizes *s) { return s->in_channels == 1 || s->x_steps[2] == s->in_channels; }
 
@@ -423,7 +420,7 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                 .x = x,
                 .y = run->result,
                 .zeros = zeros,
-                .counts_padding = pad_value(run->anchor) != 0};
+                .counts_padding = c->padding != 0};
     words = no_offsets + p->weight.taps;
     for (int i = 0; i < AXES; i++) {
         w->shift[i] = words;
@@ -453,18 +450,13 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
 
 /* Where no tap reaches some positions, all begin as the epilogue of 0. */
 static Status fill_uncovered(AnchorRun *run, const Conv *c, const Sizes *s, const void *zeros) {
-    const Conv none = {.group = 1, .strides = {1, 1, 1}, .dilations = {1, 1, 1}};
+    const Conv none = {.group = 1, .padding = c->padding, .strides = {1, 1, 1}, .dilations = {1, 1, 1}};
     Phase phase = {.weight = {.set = conv_tiles(run->anchor, c), .groups = 1, .columns = c->outputs * c->group}};
     Walk walk;
     Product product;
     int64_t words[1];
     phase_product(run, &none, &phase, s, zeros, zeros, words, &walk, &product);
     return product_run(&product, 1, run->pool, &run->scratch);
-}
-
-static void fill_padding(const CpuAnchor *anchor, int64_t count, uint32_t *padding) {
-    uint32_t value = (uint32_t)pad_value(anchor) * 0x01010101u;
-    for (int64_t i = 0; value && i < count; i++) padding[i] = value;
 }
 
 static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const void *x) {
@@ -474,7 +466,7 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
     for (int64_t i = 0; i < count; i++) words += phase_words(&c->phases[i]);
     TRY(scratch_take(&run->scratch, zero_bytes, &zeros));
     memset(zeros, 0, zero_bytes);
-    fill_padding(run->anchor, s->in_channels, zeros);
+    for (int64_t i = 0; c->padding && i < s->in_channels; i++) ((uint32_t *)zeros)[i] = c->padding;
     if (!c->covers) TRY(fill_uncovered(run, c, s, zeros));
     TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(Walk)) + (size_t)words * sizeof(int64_t),
                      &memory));

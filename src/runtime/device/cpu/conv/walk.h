@@ -33,6 +33,8 @@ typedef struct Conv {
     bool transposed;
     int spatial;
     int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
+    const Dim *const *pads;         /* [2 spatial], the node's */
+    uint32_t padding;               /* four bytes of what padding holds: of bytes alone no 0 */
     int64_t channels;               /* of the input */
     int64_t inputs, outputs;        /* channels of a group; inputs in quads where they are multiplied so */
     int64_t weight_steps[2 + AXES]; /* of the weight's axes as the attribute perm_w has them, in elements */

@@ -34,6 +34,54 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
                          : "r"(row), "r"(at), "x"(first), "x"(second)                                                  \
                          : "memory");                                                                                  \
     } while (0)
+
+/* Sums of `rounds` rounds of TILE_PAIR_DEPTHS depths, from 0 on, of m dense rows x against two vectors a depth, which follow each other from
+ * `weight` on; each round asks for what lies at `ahead`, `ahead_step` bytes further each time. One text, since GCC 12 finds no registers for
+ * a loop of six rows but with sums in memory, or moved about. */
+#define TILE_PAIR_SUMS_3(acc)                                                                                          \
+    [a0] "=&x"(acc[0][0]), [b0] "=&x"(acc[0][1]), [a1] "=&x"(acc[1][0]), [b1] "=&x"(acc[1][1]), [a2] "=&x"(acc[2][0]), \
+        [b2] "=&x"(acc[2][1])
+#define TILE_PAIR_SUMS_4(acc) TILE_PAIR_SUMS_3(acc), [a3] "=&x"(acc[3][0]), [b3] "=&x"(acc[3][1])
+#define TILE_PAIR_SUMS_5(acc) TILE_PAIR_SUMS_4(acc), [a4] "=&x"(acc[4][0]), [b4] "=&x"(acc[4][1])
+#define TILE_PAIR_SUMS_6(acc) TILE_PAIR_SUMS_5(acc), [a5] "=&x"(acc[5][0]), [b5] "=&x"(acc[5][1])
+#define TILE_PAIR_ROWS_3(x) [x0] "r"(x[0]), [x1] "r"(x[1]), [x2] "r"(x[2])
+#define TILE_PAIR_ROWS_4(x) TILE_PAIR_ROWS_3(x), [x3] "r"(x[3])
+#define TILE_PAIR_ROWS_5(x) TILE_PAIR_ROWS_4(x), [x4] "r"(x[4])
+#define TILE_PAIR_ROWS_6(x) TILE_PAIR_ROWS_5(x), [x5] "r"(x[5])
+#define TILE_PAIR_CLEAR(i) "vxorps %[a" #i "], %[a" #i "], %[a" #i "]\n\tvxorps %[b" #i "], %[b" #i "], %[b" #i "]\n\t"
+#define TILE_PAIR_CLEAR_3 TILE_PAIR_CLEAR(0) TILE_PAIR_CLEAR(1) TILE_PAIR_CLEAR(2)
+#define TILE_PAIR_CLEAR_4 TILE_PAIR_CLEAR_3 TILE_PAIR_CLEAR(3)
+#define TILE_PAIR_CLEAR_5 TILE_PAIR_CLEAR_4 TILE_PAIR_CLEAR(4)
+#define TILE_PAIR_CLEAR_6 TILE_PAIR_CLEAR_5 TILE_PAIR_CLEAR(5)
+#define TILE_PAIR_ADD(i, number)                                                                                       \
+    "vbroadcastss 4*" #number "(%[x" #i "],%[k],4), %[x]\n\t"                                                          \
+    "vfmadd231ps %[v], %[x], %[a" #i "]\n\t"                                                                           \
+    "vfmadd231ps %[w], %[x], %[b" #i "]\n\t"
+#define TILE_PAIR_DEPTH(number)                                                                                        \
+    "vmovups 64*" #number "(%[weight]), %[v]\n\t"                                                                      \
+    "vmovups 64*" #number "+32(%[weight]), %[w]\n\t"
+#define TILE_PAIR_DEPTH_3(n) TILE_PAIR_DEPTH(n) TILE_PAIR_ADD(0, n) TILE_PAIR_ADD(1, n) TILE_PAIR_ADD(2, n)
+#define TILE_PAIR_DEPTH_4(n) TILE_PAIR_DEPTH_3(n) TILE_PAIR_ADD(3, n)
+#define TILE_PAIR_DEPTH_5(n) TILE_PAIR_DEPTH_4(n) TILE_PAIR_ADD(4, n)
+#define TILE_PAIR_DEPTH_6(n) TILE_PAIR_DEPTH_5(n) TILE_PAIR_ADD(5, n)
+#define TILE_PAIR_LOOP(m, acc, x_rows, weight_at, ahead_at, ahead_bytes, rounds)                                       \
+    do {                                                                                                               \
+        VF spread, first, second;                                                                                      \
+        int64_t at, left = rounds;                                                                                     \
+        __asm__ volatile(TILE_PAIR_CLEAR_##m "xorq %[k], %[k]\n\t"                                                     \
+                                             "0:\n\t"                                                                  \
+                                             "prefetcht1 (%[ahead])\n\t"                                               \
+                                             "addq %[step], %[ahead]\n\t" TILE_PAIR_DEPTH_##m(0)                       \
+                                                 TILE_PAIR_DEPTH_##m(1) TILE_PAIR_DEPTH_##m(2)                         \
+                                                     TILE_PAIR_DEPTH_##m(3) "addq $4, %[k]\n\t"                        \
+                                                                            "addq $256, %[weight]\n\t"                 \
+                                                                            "decq %[left]\n\t"                         \
+                                                                            "jnz 0b\n\t"                               \
+                         : TILE_PAIR_SUMS_##m(acc), [x] "=&x"(spread), [v] "=&x"(first), [w] "=&x"(second),            \
+                           [weight] "+r"(weight_at), [ahead] "+r"(ahead_at), [k] "=&r"(at), [left] "+r"(left)          \
+                         : TILE_PAIR_ROWS_##m(x_rows), [step] "r"(ahead_bytes)                                         \
+                         : "memory", "cc");                                                                            \
+    } while (0)
 #endif
 #endif
 

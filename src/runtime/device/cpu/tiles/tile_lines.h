@@ -120,15 +120,15 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
 static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, void *const *results, const COLUMNS *c,
                                                         V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
     const TileCall *ends = &call->ends;
+#if IS_FLOAT
+    const NAME(Limits) bounds = NAME(limits)(&ends->bounds);
+#endif
     TILE_NO_UNROLL
     for (int j = 0; j < nv; j++) {
         const int64_t column = c->column + j * TYPE_LANES;
         const int last = j < nv - 1 ? TYPE_LANES : c->last;
         V bias = {0};
         if (ends->bias) bias = *(const LOOSE *)((const T *)ends->bias + column);
-#if IS_FLOAT
-        const Bounds bounds = ends->bounds;
-#endif
         TILE_NO_UNROLL
         for (int i = 0; i < m; i++) {
             V x = sums[i][j];
@@ -136,7 +136,7 @@ static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, v
             if (ends->has_addend)
                 x += NAME(load)((const T *)((intptr_t)results[i] + ends->addend_shift) + column, 0, 1, last);
 #if IS_FLOAT
-            if (bounds.clamp) x = NAME(bounded)(x, &bounds);
+            x = NAME(bounded)(x, &bounds, bounds.kind);
 #endif
             NAME(store)((T *)results[i] + column, 0, 1, last, x);
         }

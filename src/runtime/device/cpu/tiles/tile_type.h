@@ -57,20 +57,69 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
 }
 
 #if IS_FLOAT
-TILE_INLINE V NAME(bounded)(V x, const Bounds *b) {
-    V low = (T)b->low - (V){0}, high = (T)b->high - (V){0};
-    if (!b->gate) return NAME(clamp)(x, low, high);
-    V gate = x * ((T)b->scale - (V){0});
+/* Bounds with their numbers in all lanes. */
+typedef struct NAME(Limits) {
+    BoundKind kind;
+    V low, high, scale, shift, factor, rest;
+} NAME(Limits);
+
+TILE_INLINE NAME(Limits) NAME(limits)(const Bounds *b) {
+    return (NAME(Limits)){.kind = !b->clamp      ? BOUND_NOT
+                                  : !b->gate     ? BOUND_CLAMP
+                                  : b->rest == 0 ? BOUND_GATE
+                                                 : BOUND_DIVIDED_GATE,
+                          .low = (T)b->low - (V){0},
+                          .high = (T)b->high - (V){0},
+                          .scale = (T)b->scale - (V){0},
+                          .shift = (T)b->shift - (V){0},
+                          .factor = (T)b->factor - (V){0},
+                          .rest = (T)b->rest - (V){0}};
+}
+
+/* kind: b->kind, which is known where the code is to be of that alone. */
+TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
+    if (kind == BOUND_NOT) return x;
+    if (kind == BOUND_CLAMP) return NAME(clamp)(x, b->low, b->high);
+    V gate = x * b->scale;
     TILE_HOLD(gate); /* else it would not be rounded before the sum */
-    return x * NAME(clamp)(gate + ((T)b->shift - (V){0}), low, high);
+    x *= NAME(clamp)(gate + b->shift, b->low, b->high);
+#if IS_F32
+    if (kind == BOUND_DIVIDED_GATE) return fused(x, b->factor, x * b->rest);
+#endif
+    return x * b->factor;
+}
+
+TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
+                                  const int nv) {
+    const NAME(Limits) b = NAME(limits)(bounds);
+#define EACH(kind)                                                                                                     \
+    case kind:                                                                                                         \
+        TILE_UNROLL                                                                                                    \
+        for (int i = 0; i < m; i++) {                                                                                  \
+            TILE_UNROLL                                                                                                \
+            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &b, kind);                               \
+        }                                                                                                              \
+        break;
+    switch (b.kind) {
+        EACH(BOUND_CLAMP)
+#ifndef TILE_WITHOUT_GATES
+        EACH(BOUND_GATE)
+#endif
+#if IS_F32
+        EACH(BOUND_DIVIDED_GATE)
+#endif
+    default: break;
+    }
+#undef EACH
 }
 
 #ifndef TILE_WITHOUT_BOUND_ROW
 static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
+    const NAME(Limits) b = NAME(limits)(bounds);
     T *x = row;
     for (int64_t j = 0; j < count; j += TYPE_LANES) {
         int last = count - j < TYPE_LANES ? (int)(count - j) : TYPE_LANES;
-        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), bounds));
+        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), &b, b.kind));
     }
 }
 #endif
@@ -116,14 +165,7 @@ TILE_INLINE void NAME(end)(const TileEnds *ends, void *const *results, int64_t c
                 acc[i][j] += NAME(load_halves)(from + j * TYPE_LANES, j < nv - 1 ? TYPE_LANES : last);
         }
     }
-    if (ends->bounds.clamp) {
-        const Bounds bounds = ends->bounds;
-        TILE_UNROLL
-        for (int i = 0; i < m; i++) {
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &bounds);
-        }
-    }
+    if (ends->bounds.clamp) NAME(bound_tile)(&ends->bounds, acc, m, nv);
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         uint16_t *to = (uint16_t *)(ends->to + (uintptr_t)results[i] / 2) + column;
@@ -179,14 +221,7 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
         }
     }
 #if IS_FLOAT
-    if (call->bounds.clamp) {
-        const Bounds bounds = call->bounds;
-        TILE_UNROLL
-        for (int i = 0; i < m; i++) {
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &bounds);
-        }
-    }
+    if (call->bounds.clamp) NAME(bound_tile)(&call->bounds, acc, m, nv);
 #endif
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
@@ -335,6 +370,44 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, 
 }
 #endif
 
+#if IS_F32 && defined(TILE_PAIR_LOOP)
+/* Whether `product_by_rounds` can do it: one tap of dense rows by a panel of two vectors, and no more asked for than a line a round. */
+TILE_INLINE bool NAME(is_by_rounds)(const TileCall *call) {
+    return call->taps == 1 && !call->depth_gap && call->weight_stride == 2 * TYPE_LANES &&
+           call->depth >= TILE_PAIR_DEPTHS && call->ahead_step * TILE_PAIR_DEPTHS <= LINE_BYTES;
+}
+
+TILE_INLINE void NAME(product_by_rounds)(const TileCall *call, const int m) {
+    const int last = call->columns - TYPE_LANES;
+    const int64_t rounds = call->depth / TILE_PAIR_DEPTHS, step = call->ahead_step * TILE_PAIR_DEPTHS,
+                  shift = call->offset + call->offsets[0];
+    /* Who asks for nothing asks for what is there. */
+    const char *ahead = step ? call->ahead : call->weight;
+    int tile = 0;
+    do {
+        V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+        const T *weight = call->weight, *x[TILE_MAX_ROWS];
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) x[i] = (const T *)call->rows[tile * m + i] + shift;
+        if (m == 3)
+            TILE_PAIR_LOOP(3, acc, x, weight, ahead, step, rounds);
+        else if (m == 4)
+            TILE_PAIR_LOOP(4, acc, x, weight, ahead, step, rounds);
+        else if (m == 5)
+            TILE_PAIR_LOOP(5, acc, x, weight, ahead, step, rounds);
+        else
+            TILE_PAIR_LOOP(6, acc, x, weight, ahead, step, rounds);
+        for (int64_t k = rounds * TILE_PAIR_DEPTHS; k < call->depth; k++, weight += 2 * TYPE_LANES) {
+            const V first = *(const LOOSE *)weight, second = *(const LOOSE *)(weight + TYPE_LANES);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) TILE_ADD_TO_PAIR(acc[i][0], acc[i][1], x[i], k, 0, first, second);
+        }
+        NAME(finish)(call, call->results + tile * m, call->column, acc, m, 2, last);
+        TILE_HOLD_ADDRESS(call);
+    } while (++tile < call->tiles);
+}
+#endif
+
 #ifndef TILE_WITHOUT_LINES
 #include "runtime/device/cpu/tiles/tile_lines.h"
 #endif
@@ -362,6 +435,8 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, 
     static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
         if (m <= 2 || nv != 2)                                                                                         \
             NAME(product)(call, m, nv, NO_PAIRS);                                                                      \
+        else if (NAME(is_by_rounds)(call))                                                                             \
+            NAME(product_by_rounds)(call, m);                                                                          \
         else if (call->depth_gap)                                                                                      \
             NAME(product)(call, m, nv, ANY_STEP);                                                                      \
         else if (call->weight_stride == 2 * TYPE_LANES)                                                                \

@@ -88,6 +88,7 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
             m[y] = *(const VFLoose *)((const float *)out->from + (y * 6 + x) * out->stride + first);
         winograd_backward(m, columns[x]);
     }
+    const f32_Limits bounds = f32_limits(&ends->bounds);
     VF bias = ends->bias ? (VF) * (const VFLoose *)((const float *)ends->bias + column) : splat(0);
     TILE_UNROLL
     for (int y = 0; y < 4; y++) {
@@ -102,8 +103,7 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
             VF value = line[x] + bias;
             if (ends->has_addend)
                 value += f32_load((const float *)((intptr_t)to + ends->addend_shift) + column, 0, 1, count);
-            if (ends->bounds.clamp) value = f32_bounded(value, &ends->bounds);
-            f32_store(to + column, 0, 1, count, value);
+            f32_store(to + column, 0, 1, count, f32_bounded(value, &bounds, bounds.kind));
         }
     }
 }
