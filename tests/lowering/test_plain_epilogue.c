@@ -137,13 +137,12 @@ Test(plain_epilogue, is_read_from_the_beginning_on) {
 typedef struct Gate {
     const char *name, *body, *result;
     bool whole;
-    double scale, shift, low, high, factor; /* factor 0: 1 */
-    double rest;
+    double scale, shift, low, high;
+    bool divided;          /* by 6 */
+    double factor, addend; /* 0: there is none */
 } Gate;
 
-/* 1/6 in two parts (base/math/divide.h): a float below it, and what is left of it. */
-#define SIXTH 0x1.555554p-3
-#define REST_OF_SIXTH 0x1.555554p-27
+#define SIXTH 0x1.555554p-3 /* the greater part of 1/6 (base/math/divide.h): a float below it */
 
 /* Behind a bias t. */
 static const Gate gates[] = {
@@ -153,9 +152,17 @@ static const Gate gates[] = {
      true, 0.125, 0.5, 0, 1},
     {"without a factor", "g = add t, half\nh = min g, one\nv = mul t, h\n", "v", true, 1, 0.5, -FREE, 1},
     {"bounds alone", "h = max t, zero\nv = mul h, t\n", "v", true, 1, 0, 0, FREE},
-    {"a factor behind it", "h = max t, zero\nu = mul t, h\nv = mul eighth, u\n", "v", true, 1, 0, 0, FREE, 0.125},
+    {"a factor behind it", "h = max t, zero\nu = mul t, h\nv = mul eighth, u\n", "v", true, 1, 0, 0, FREE, false,
+     0.125},
     {"divided by 6", "g = add t, half\nl = max g, zero\nh = min l, six\nu = mul t, h\nv = div u, six\n", "v", true, 1,
-     0.5, 0, 6, SIXTH, REST_OF_SIXTH},
+     0.5, 0, 6, true},
+    {"divided, multiplied and added to",
+     "h = max t, zero\nu = mul t, h\nq = div u, six\nw = mul q, half\nv = add one, w\n", "v", true, 1, 0, 0, FREE, true,
+     0.5, 1},
+    {"added to", "h = max t, zero\nu = mul t, h\nv = add u, half\n", "v", true, 1, 0, 0, FREE, false, 0, 0.5},
+    {"multiplied before it is divided", "h = max t, zero\nu = mul t, h\nw = mul u, half\nv = div w, six\n", "v", false,
+     0, 0, 0, 0},
+    {"a factor behind it that is NaN", "h = max t, zero\nu = mul t, h\nv = mul u, nan\n", "v", false, 0, 0, 0, 0},
     {"a second factor", "h = max t, zero\nu = mul t, h\nw = mul eighth, u\nv = mul w, half\n", "v", false, 0, 0, 0, 0},
     {"divided by 0", "h = max t, zero\nu = mul t, h\nv = div u, zero\n", "v", false, 0, 0, 0, 0},
     {"what is divided by it", "h = max t, zero\nu = mul t, h\nv = div six, u\n", "v", false, 0, 0, 0, 0},
@@ -191,8 +198,9 @@ Test(plain_epilogue, gates) {
         if (row->whole)
             cr_expect(b->clamp && b->gate && b->scale == row->scale && b->shift == row->shift && b->low == row->low &&
                           b->high == row->high && b->factor == (row->factor ? row->factor : 1) &&
-                          b->rest == row->rest && got.bias == BIAS,
-                      "%s: %g %g, %g to %g, %a %a", row->name, b->scale, b->shift, b->low, b->high, b->factor, b->rest);
+                          b->addend == row->addend && b->inverse == (row->divided ? SIXTH : 1) && got.bias == BIAS,
+                      "%s: %g %g, %g to %g, %a, %g %g", row->name, b->scale, b->shift, b->low, b->high, b->inverse,
+                      b->factor, b->addend);
         cr_expect_str_neq(end_of(graph, PLAIN_SUMS | PLAIN_ADDEND, &got)->name, "v", "%s: libraries have no gates",
                           row->name);
         cr_expect_not(got.bounds.gate, "%s", row->name);

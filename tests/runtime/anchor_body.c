@@ -75,7 +75,8 @@ static Value *hard_swish(Body *b) {
 static Value *hard_swish_written_out(Body *b) {
     Value *x = b->now, *gate = two(b, PRIM_ADD, number(b, 3), x), *six = number(b, 6);
     gate = two(b, PRIM_MUL, two(b, PRIM_MIN, six, two(b, PRIM_MAX, gate, number(b, 0))), x);
-    return two(b, PRIM_DIV, gate, six);
+    gate = two(b, PRIM_DIV, gate, six);
+    return two(b, PRIM_ADD, two(b, PRIM_MUL, gate, number(b, 0.75)), number(b, -0.125));
 }
 
 static Value *cast(Body *b, DType to) {

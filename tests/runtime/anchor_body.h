@@ -16,7 +16,7 @@ typedef enum AnchorStep {
     ANCHOR_GELU,        /* by erf */
     ANCHOR_SWISH,       /* x sigmoid(x) */
     ANCHOR_HARD_SWISH,  /* x min(max(x / 6 + 1/2, 0), 1) */
-    ANCHOR_WRITTEN_OUT, /* the same as x min(max(x + 3, 0), 6) / 6 */
+    ANCHOR_WRITTEN_OUT, /* the same as x min(max(x + 3, 0), 6) / 6, and of that 0.75 times less 0.125 */
     ANCHOR_TANH,
     ANCHOR_LEAKY, /* 0.2 x below 0, by where */
     ANCHOR_DROPOUT,

@@ -631,30 +631,35 @@ Test(convolutions, lines_of_all_instruction_sets) {
                     }
 }
 
-/* x min(max(x + 3, 0), 6), divided by 6 as kernels do it, or by a factor: the same bits in all sets. */
+/* x min(max(x + 3, 0), 6), then divided by 6 as kernels do it, times a factor, plus an addend: the same bits in all sets. */
 Test(convolutions, gates_of_all_instruction_sets) {
     enum { COUNT = 4099 };
     static float x[COUNT], y[COUNT];
     const TileIsa *sets[3];
     int count = all_sets(sets);
-    Bounds bounds[] = {
-        {true, true, 0, 6, 1, 3, 1, 0}, {true, true, 0, 6, 1, 3, 0.16666667, 0}, {true, true, 0, 6, 1, 3}};
     float r, l;
     cr_assert(inverse_in_parts(6, &r, &l));
-    bounds[2].factor = (double)r, bounds[2].rest = (double)l;
+    const Bounds gate = {true, true, true, 0, 6, 1, 3, 1, 0x1p-40, 1, -0.0};
+    Bounds bounds[] = {gate, gate, gate, gate};
+    bounds[0].then = false;
+    for (int b = 1; b < 4; b++) {
+        if (b != 2) bounds[b].inverse = (double)r, bounds[b].rest = (double)l;
+        if (b > 1) bounds[b].factor = 0.16666667, bounds[b].addend = 0.25;
+    }
     uint64_t state = 5;
     fill(x, COUNT, &state);
     for (int i = 0; i < COUNT; i++) x[i] = ldexpf(x[i], i % 90 - 45);
     memcpy(x, (float[]){0, -0.0f, INFINITY, -INFINITY, NAN, 6, -3, 0x1p127f, -0x1p-140f}, 9 * sizeof *x);
     for (int s = 0; s < count; s++)
-        for (int b = 0; b < 3; b++) {
+        for (int b = 0; b < 4; b++) {
             memcpy(y, x, sizeof y);
             sets[s]->f32.bound(y, COUNT, &bounds[b]);
             for (int i = 0; i < COUNT; i++) {
-                float gate = x[i] + 3;
-                gate = gate < 0 ? 0 : gate > 6 ? 6 : gate;
-                float want = x[i] * gate;
-                if (b) want = b == 1 ? want * 0.16666667f : divide_by_row(want, 6);
+                float bounded = x[i] + 3;
+                bounded = bounded < 0 ? 0 : bounded > 6 ? 6 : bounded;
+                float want = x[i] * bounded;
+                if (b & 1) want = divide_by_row(want, 6);
+                if (b > 1) want = want * 0.16666667f + 0.25f;
                 cr_assert(isnan(want) ? isnan(y[i]) : memcmp(&want, &y[i], sizeof want) == 0,
                           "%s, gate %d of %a: %a, not %a", sets[s]->name, b, (double)x[i], (double)y[i], (double)want);
             }

@@ -29,7 +29,14 @@ static bool take_sum(const Graph *body, const Value *raw, const Value *other, bo
     return which != NULL;
 }
 
-static const Bounds no_bounds = {.low = -(double)INFINITY, .high = (double)INFINITY, .scale = 1, .factor = 1};
+/* A p and its 2^-40th part are p, and where p is infinite or NaN that is, too. */
+static const Bounds no_bounds = {.low = -(double)INFINITY,
+                                 .high = (double)INFINITY,
+                                 .scale = 1,
+                                 .inverse = 1,
+                                 .rest = 0x1p-40,
+                                 .factor = 1,
+                                 .addend = -0.0};
 
 static bool take_scalar(const Value *other, double *out) { return value_scalar(other, out) && !isnan(*out); }
 
@@ -42,22 +49,31 @@ static bool take_bound(const Value *other, bool lower, Bounds *b) {
     return b->low <= b->high;
 }
 
-/* What a gate's product is multiplied with or divided by; it itself where that is nothing, or cannot be. */
-static const Value *take_factor(const Value *product, Bounds *b) {
-    const Node *node = value_only_user(product);
-    const Value *other = node && node->kind == NODE_PRIM ? other_operand(node, product) : NULL;
+/* What alone is made of v, by this primitive and a scalar, v being the dividend of a quotient; NULL: that is not what is. */
+static const Node *take_step(const Value *v, Prim prim, double *out_number) {
+    const Node *node = value_only_user(v);
+    const Value *other = node && node->kind == NODE_PRIM && node->prim == prim ? other_operand(node, v) : NULL;
     double number;
-    float factor, rest;
-    if (!other || other->dtype != product->dtype || !take_scalar(other, &number)) return product;
-    if (node->prim == PRIM_MUL) {
-        b->factor = number;
-        return node->outputs[0];
+    if (!other || other->dtype != v->dtype || (prim == PRIM_DIV && node->inputs[0] != v)) return NULL;
+    if (!take_scalar(other, &number)) return NULL;
+    *out_number = number;
+    return node;
+}
+
+/* The value up to which a gate's product is divided, multiplied and added to, in this order. */
+static const Value *take_end(const Value *product, Bounds *b) {
+    const Value *v = product;
+    double divisor;
+    float inverse, rest;
+    const Node *node = take_step(v, PRIM_DIV, &divisor);
+    if (node && v->dtype == DT_F32 && inverse_in_parts((float)divisor, &inverse, &rest)) {
+        b->inverse = (double)inverse, b->rest = (double)rest;
+        v = node->outputs[0];
     }
-    if (node->prim != PRIM_DIV || node->inputs[0] != product || product->dtype != DT_F32 ||
-        !inverse_in_parts((float)number, &factor, &rest))
-        return product;
-    b->factor = (double)factor, b->rest = (double)rest;
-    return node->outputs[0];
+    if ((node = take_step(v, PRIM_MUL, &b->factor))) v = node->outputs[0];
+    if ((node = take_step(v, PRIM_ADD, &b->addend))) v = node->outputs[0];
+    b->then = v != product;
+    return v;
 }
 
 /* The value that `v` and what is made of it alone, by one product, one sum and bounds in this order, are multiplied to; NULL:
@@ -75,7 +91,7 @@ static const Value *take_gate(const Value *v, Bounds *b) {
             if (other == v && gate != v && node->prim == PRIM_MUL && found.clamp) {
                 found.gate = true;
                 *b = found;
-                return take_factor(node->outputs[0], b);
+                return take_end(node->outputs[0], b);
             }
             bool taken = false;
             if (node->prim == PRIM_MUL && !scaled && !shifted && !found.clamp)

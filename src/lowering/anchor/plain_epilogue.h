@@ -5,14 +5,15 @@
 
 #include "graph/graph.h"
 
-/* What becomes of t: min(max(t, low), high), or with a gate p = t * min(max(t * scale + shift, low), high), as HardSwish is, and
- * of p then p * factor, or where `rest` is not 0 p * factor + p * rest, whose sum is rounded with the first product: a
- * division of f32 (base/math/divide.h). All else is rounded each; NaN stays NaN. */
+/* What becomes of t: min(max(t, low), high), or with a gate p = t * min(max(t * scale + shift, low), high), as HardSwish is; and
+ * then, where more follows, q = p / divisor and q * factor + addend. Each is rounded; NaN stays NaN. A division is of f32, by a number that
+ * has an inverse in two parts, and is p * inverse + p * rest, rounded once (base/math/divide.h). */
 typedef struct Bounds {
-    bool clamp, gate; /* gate: clamp is set, too */
-    double low, high; /* where clamp: low <= high; infinite where only one bounds */
+    bool clamp, gate, then; /* gate: clamp is set, too; then: gate is, and more follows */
+    double low, high;       /* where clamp: low <= high; infinite where only one bounds */
     double scale, shift;
-    double factor, rest;
+    double inverse, rest;  /* 1 and what changes no f32 where nothing is divided */
+    double factor, addend; /* 1 and -0 where there is none */
 } Bounds;
 
 /* What of an epilogue may be taken, beside each other. */

@@ -60,20 +60,22 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
 /* Bounds with their numbers in all lanes. */
 typedef struct NAME(Limits) {
     BoundKind kind;
-    V low, high, scale, shift, factor, rest;
+    V low, high, scale, shift, inverse, rest, factor, addend;
 } NAME(Limits);
 
 TILE_INLINE NAME(Limits) NAME(limits)(const Bounds *b) {
-    return (NAME(Limits)){.kind = !b->clamp      ? BOUND_NOT
-                                  : !b->gate     ? BOUND_CLAMP
-                                  : b->rest == 0 ? BOUND_GATE
-                                                 : BOUND_DIVIDED_GATE,
+    return (NAME(Limits)){.kind = !b->clamp  ? BOUND_NOT
+                                  : !b->gate ? BOUND_CLAMP
+                                  : !b->then ? BOUND_GATE
+                                             : BOUND_LONG_GATE,
                           .low = (T)b->low - (V){0},
                           .high = (T)b->high - (V){0},
                           .scale = (T)b->scale - (V){0},
                           .shift = (T)b->shift - (V){0},
+                          .inverse = (T)b->inverse - (V){0},
+                          .rest = (T)b->rest - (V){0},
                           .factor = (T)b->factor - (V){0},
-                          .rest = (T)b->rest - (V){0}};
+                          .addend = (T)b->addend - (V){0}};
 }
 
 /* kind: b->kind, which is known where the code is to be of that alone. */
@@ -83,10 +85,13 @@ TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
     V gate = x * b->scale;
     TILE_HOLD(gate); /* else it would not be rounded before the sum */
     x *= NAME(clamp)(gate + b->shift, b->low, b->high);
+    if (kind == BOUND_GATE) return x;
 #if IS_F32
-    if (kind == BOUND_DIVIDED_GATE) return fused(x, b->factor, x * b->rest);
+    x = fused(x, b->inverse, x * b->rest);
 #endif
-    return x * b->factor;
+    x *= b->factor;
+    TILE_HOLD(x);
+    return x + b->addend;
 }
 
 TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
@@ -104,9 +109,7 @@ TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TIL
         EACH(BOUND_CLAMP)
 #ifndef TILE_WITHOUT_GATES
         EACH(BOUND_GATE)
-#endif
-#if IS_F32
-        EACH(BOUND_DIVIDED_GATE)
+        EACH(BOUND_LONG_GATE)
 #endif
     default: break;
     }

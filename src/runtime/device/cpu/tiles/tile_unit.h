@@ -33,4 +33,4 @@ enum { LINE_BYTES = 64 };      /* of a cache */
 enum { TILE_PAIR_DEPTHS = 4 }; /* that are added in a round, whose numbers are literals */
 
 /* What is done to a sum (Bounds). */
-typedef enum BoundKind { BOUND_NOT, BOUND_CLAMP, BOUND_GATE, BOUND_DIVIDED_GATE } BoundKind;
+typedef enum BoundKind { BOUND_NOT, BOUND_CLAMP, BOUND_GATE, BOUND_LONG_GATE } BoundKind;
