@@ -63,7 +63,8 @@ TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, cons
                                       const bool edge, const int taps, const int stride) {
     const int columns = (m - 1) * stride + taps;
     const uint32_t inside = edge ? NAME(inside)(first, call->tap_step, call->limit, columns) : ~0u;
-    const int64_t step = call->tap_step * (int64_t)sizeof(T), tap_weight = call->ends.weight_stride;
+    const int64_t step = call->tap_step * (int64_t)sizeof(T), tap_weight = call->ends.weight_stride,
+                  ahead = LINE_TILE * call->position_step * (int64_t)sizeof(T);
     const LineRow *row = call->rows, *const end = row + call->row_count;
     first = (first + c->column) * (int64_t)sizeof(T);
     for (; row < end; row++) {
@@ -79,6 +80,7 @@ TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, cons
         for (int q = 0; q < columns; q++, x += (uintptr_t)step) {
             if (!(inside >> q & 1)) continue;
             V column[LINE_VECTORS];
+            if (!edge) __builtin_prefetch((const void *)(x + (uintptr_t)ahead));
             TILE_UNROLL
             for (int j = 0; j < nv; j++) {
                 column[j] = NAME(load_line)(x, j, nv, edge, c);

@@ -2,6 +2,8 @@
 /* Included by tile_isa.h: the transforms of Winograd's convolution F(4x4, 3x3) (conv/winograd.c has the matrices). Even
  * and odd powers of the points are summed apart, which the points +p and -p then share. */
 
+enum { WINOGRAD_AHEAD = 128 };
+
 /* B^T d */
 TILE_INLINE void winograd_forward(const VF d[6], VF t[6]) {
     VF even = d[4] - splat(2.25f) * d[2], odd = splat(0.75f) * d[3] - splat(1.6875f) * d[1];
@@ -27,6 +29,7 @@ TILE_INLINE void winograd_backward(const VF m[6], VF y[4]) {
 /* `count` channels of the input from this element on. */
 TILE_INLINE VF winograd_pixel(const WinogradInput *in, int64_t element, const int count, const bool halves) {
     const void *at = (const void *)((uintptr_t)in->x + (uintptr_t)(element * (halves ? 2 : (int64_t)sizeof(float))));
+    __builtin_prefetch((const char *)at + WINOGRAD_AHEAD);
     if (!halves) return count == LANES ? (VF) * (const VFLoose *)at : f32_load_part(at, count);
     if (count == LANES) return from_f16(at);
     uint16_t part[LANES] = {0};
