@@ -118,13 +118,19 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
     }
 }
 
-/* The end of an edge's sums, whatever its height: all tiles of edges share this code, which else is most of theirs. As `finish`. */
-static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, void *const *results, const COLUMNS *c,
-                                                        V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
-    const TileCall *ends = &call->ends;
 #if IS_FLOAT
-    const NAME(Limits) bounds = NAME(limits)(&ends->bounds);
+#define EDGE_BOUNDS NAME(Limits)
+#define EDGE_BOUNDED(x) NAME(bounded)(x, bounds, kind)
+#else
+#define EDGE_BOUNDS void
+#define EDGE_BOUNDED(x) (x)
 #endif
+
+TILE_INLINE void NAME(finish_edge_of)(const LinesCall *call, void *const *results, const COLUMNS *c,
+                                      V sums[LINE_TILE][LINE_VECTORS], int m, int nv, const EDGE_BOUNDS *bounds,
+                                      const BoundKind kind) {
+    const TileCall *ends = &call->ends;
+    (void)bounds, (void)kind;
     TILE_NO_UNROLL
     for (int j = 0; j < nv; j++) {
         const int64_t column = c->column + j * TYPE_LANES;
@@ -137,13 +143,28 @@ static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, v
             if (ends->bias) x += bias;
             if (ends->has_addend)
                 x += NAME(load)((const T *)((intptr_t)results[i] + ends->addend_shift) + column, 0, 1, last);
-#if IS_FLOAT
-            x = NAME(bounded)(x, &bounds, bounds.kind);
-#endif
-            NAME(store)((T *)results[i] + column, 0, 1, last, x);
+            NAME(store)((T *)results[i] + column, 0, 1, last, EDGE_BOUNDED(x));
         }
     }
 }
+
+/* The end of an edge's sums, whatever its height: all tiles of edges share this code, which else is most of theirs. As `finish`. */
+static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, void *const *results, const COLUMNS *c,
+                                                        V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
+#if IS_FLOAT
+    const NAME(Limits) bounds = NAME(limits)(&call->ends.bounds);
+    switch (bounds.kind) {
+    case BOUND_NOT: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_NOT); break;
+    case BOUND_CLAMP: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_CLAMP); break;
+    case BOUND_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_GATE); break;
+    case BOUND_LONG_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_LONG_GATE); break;
+    }
+#else
+    NAME(finish_edge_of)(call, results, c, sums, m, nv, NULL, BOUND_NOT);
+#endif
+}
+#undef EDGE_BOUNDS
+#undef EDGE_BOUNDED
 
 /* m positions from `position` on. edge: taps may meet the padding. */
 TILE_INLINE void NAME(line_tile)(const LinesCall *call, int64_t position, const COLUMNS *c, const int m, const int nv,
