@@ -180,10 +180,10 @@ Status anchor_keep_bias(CpuAnchor *anchor, int input, const Tensor *bias, Pool *
 }
 
 /* What of the epilogue tiles have built in: where that is not all, a kernel does the rest. What is not computed in its
- * own type is rounded at each step, which tiles do not do; an addend is found beside where results go. */
+ * own type is rounded at each step, which tiles do not do; an addend is found beside where results go; gates are of f32 alone. */
 static void split_epilogue(const Node *node, PlainEpilogue *out) {
     DType sums = dtype_of_sums(node->inputs[0]->dtype);
-    int last = sums == DT_BF16 ? PLAIN_OF_BF16 : PLAIN_GATE;
+    int last = sums == DT_BF16 ? PLAIN_OF_BF16 : sums == DT_F32 ? PLAIN_GATE : 0;
     plain_epilogue_of(node, is_work(sums) || sums == DT_BF16 ? PLAIN_SUMS | PLAIN_ADDEND | last : 0, out);
     if (!out->whole) plain_epilogue_of(node, is_work(sums) ? PLAIN_SUMS : 0, out);
 }

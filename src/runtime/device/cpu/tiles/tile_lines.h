@@ -118,19 +118,13 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
     }
 }
 
-#if IS_FLOAT
-#define EDGE_BOUNDS NAME(Limits)
-#define EDGE_BOUNDED(x) NAME(bounded)(x, bounds, kind)
-#else
-#define EDGE_BOUNDS void
-#define EDGE_BOUNDED(x) (x)
-#endif
-
 TILE_INLINE void NAME(finish_edge_of)(const LinesCall *call, void *const *results, const COLUMNS *c,
-                                      V sums[LINE_TILE][LINE_VECTORS], int m, int nv, const EDGE_BOUNDS *bounds,
-                                      const BoundKind kind) {
+                                      V sums[LINE_TILE][LINE_VECTORS], int m, int nv, const BoundKind kind) {
     const TileCall *ends = &call->ends;
-    (void)bounds, (void)kind;
+#if IS_FLOAT
+    const NAME(Limits) bounds = NAME(limits)(&ends->bounds);
+#endif
+    (void)kind;
     TILE_NO_UNROLL
     for (int j = 0; j < nv; j++) {
         const int64_t column = c->column + j * TYPE_LANES;
@@ -143,7 +137,10 @@ TILE_INLINE void NAME(finish_edge_of)(const LinesCall *call, void *const *result
             if (ends->bias) x += bias;
             if (ends->has_addend)
                 x += NAME(load)((const T *)((intptr_t)results[i] + ends->addend_shift) + column, 0, 1, last);
-            NAME(store)((T *)results[i] + column, 0, 1, last, EDGE_BOUNDED(x));
+#if IS_FLOAT
+            x = NAME(bounded)(x, &bounds, kind);
+#endif
+            NAME(store)((T *)results[i] + column, 0, 1, last, x);
         }
     }
 }
@@ -151,20 +148,16 @@ TILE_INLINE void NAME(finish_edge_of)(const LinesCall *call, void *const *result
 /* The end of an edge's sums, whatever its height: all tiles of edges share this code, which else is most of theirs. As `finish`. */
 static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, void *const *results, const COLUMNS *c,
                                                         V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
-#if IS_FLOAT
-    const NAME(Limits) bounds = NAME(limits)(&call->ends.bounds);
-    switch (bounds.kind) {
-    case BOUND_NOT: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_NOT); break;
-    case BOUND_CLAMP: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_CLAMP); break;
-    case BOUND_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_GATE); break;
-    case BOUND_LONG_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, &bounds, BOUND_LONG_GATE); break;
-    }
-#else
-    NAME(finish_edge_of)(call, results, c, sums, m, nv, NULL, BOUND_NOT);
+    switch (IS_FLOAT ? bound_kind(&call->ends.bounds) : BOUND_NOT) {
+    case BOUND_NOT: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_NOT); break;
+    case BOUND_CLAMP: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_CLAMP); break;
+#if IS_F32
+    case BOUND_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_GATE); break;
+    case BOUND_LONG_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_LONG_GATE); break;
 #endif
+    default: break;
+    }
 }
-#undef EDGE_BOUNDS
-#undef EDGE_BOUNDED
 
 /* m positions from `position` on. edge: taps may meet the padding. */
 TILE_INLINE void NAME(line_tile)(const LinesCall *call, int64_t position, const COLUMNS *c, const int m, const int nv,

@@ -16,7 +16,6 @@
 #define IS_F32 0
 #define WIDE (REGISTERS == 32)
 #define TILE_WITHOUT_LINES
-#define TILE_WITHOUT_GATES
 #define TILE_SCALES
 #if PAIR_AMX
 #define TILE_WITHOUT_PRODUCTS

@@ -57,18 +57,13 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
 }
 
 #if IS_FLOAT
-/* Bounds with their numbers in all lanes. */
+/* The numbers of bounds in all lanes. Where the kind is known, those that it has no use for are never made. */
 typedef struct NAME(Limits) {
-    BoundKind kind;
     V low, high, scale, shift, inverse, rest, factor, addend;
 } NAME(Limits);
 
 TILE_INLINE NAME(Limits) NAME(limits)(const Bounds *b) {
-    return (NAME(Limits)){.kind = !b->clamp  ? BOUND_NOT
-                                  : !b->gate ? BOUND_CLAMP
-                                  : !b->then ? BOUND_GATE
-                                             : BOUND_LONG_GATE,
-                          .low = (T)b->low - (V){0},
+    return (NAME(Limits)){.low = (T)b->low - (V){0},
                           .high = (T)b->high - (V){0},
                           .scale = (T)b->scale - (V){0},
                           .shift = (T)b->shift - (V){0},
@@ -78,36 +73,37 @@ TILE_INLINE NAME(Limits) NAME(limits)(const Bounds *b) {
                           .addend = (T)b->addend - (V){0}};
 }
 
-/* kind: b->kind, which is known where the code is to be of that alone. */
 TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
     if (kind == BOUND_NOT) return x;
-    if (kind == BOUND_CLAMP) return NAME(clamp)(x, b->low, b->high);
-    V gate = x * b->scale;
-    TILE_HOLD(gate); /* else it would not be rounded before the sum */
-    x *= NAME(clamp)(gate + b->shift, b->low, b->high);
-    if (kind == BOUND_GATE) return x;
 #if IS_F32
-    x = fused(x, b->inverse, x * b->rest);
+    if (kind != BOUND_CLAMP) {
+        V gate = x * b->scale;
+        TILE_HOLD(gate); /* else it would not be rounded before the sum */
+        x *= f32_clamp(gate + b->shift, b->low, b->high);
+        if (kind == BOUND_GATE) return x;
+        x = fused(x, b->inverse, x * b->rest) * b->factor;
+        TILE_HOLD(x);
+        return x + b->addend;
+    }
 #endif
-    x *= b->factor;
-    TILE_HOLD(x);
-    return x + b->addend;
+    return NAME(clamp)(x, b->low, b->high);
 }
 
 TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
                                   const int nv) {
-    const NAME(Limits) b = NAME(limits)(bounds);
 #define EACH(kind)                                                                                                     \
-    case kind:                                                                                                         \
+    case kind: {                                                                                                       \
+        const NAME(Limits) b = NAME(limits)(bounds);                                                                   \
         TILE_UNROLL                                                                                                    \
         for (int i = 0; i < m; i++) {                                                                                  \
             TILE_UNROLL                                                                                                \
             for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &b, kind);                               \
         }                                                                                                              \
-        break;
-    switch (b.kind) {
+        break;                                                                                                         \
+    }
+    switch (bound_kind(bounds)) {
         EACH(BOUND_CLAMP)
-#ifndef TILE_WITHOUT_GATES
+#if IS_F32
         EACH(BOUND_GATE)
         EACH(BOUND_LONG_GATE)
 #endif
@@ -119,10 +115,11 @@ TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TIL
 #ifndef TILE_WITHOUT_BOUND_ROW
 static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
     const NAME(Limits) b = NAME(limits)(bounds);
+    const BoundKind kind = bound_kind(bounds);
     T *x = row;
     for (int64_t j = 0; j < count; j += TYPE_LANES) {
         int last = count - j < TYPE_LANES ? (int)(count - j) : TYPE_LANES;
-        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), &b, b.kind));
+        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), &b, kind));
     }
 }
 #endif

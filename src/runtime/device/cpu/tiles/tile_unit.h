@@ -32,5 +32,9 @@ enum { NO_PAIRS, ANY_STEP, ANY_STRIDE };
 enum { LINE_BYTES = 64 };      /* of a cache */
 enum { TILE_PAIR_DEPTHS = 4 }; /* that are added in a round, whose numbers are literals */
 
-/* What is done to a sum (Bounds). */
+/* What is done to a sum (Bounds); gates to f32 alone. */
 typedef enum BoundKind { BOUND_NOT, BOUND_CLAMP, BOUND_GATE, BOUND_LONG_GATE } BoundKind;
+
+TILE_INLINE BoundKind bound_kind(const Bounds *b) {
+    return !b->clamp ? BOUND_NOT : !b->gate ? BOUND_CLAMP : !b->then ? BOUND_GATE : BOUND_LONG_GATE;
+}

@@ -92,6 +92,7 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
         winograd_backward(m, columns[x]);
     }
     const f32_Limits bounds = f32_limits(&ends->bounds);
+    const BoundKind kind = bound_kind(&ends->bounds);
     VF bias = ends->bias ? (VF) * (const VFLoose *)((const float *)ends->bias + column) : splat(0);
     TILE_UNROLL
     for (int y = 0; y < 4; y++) {
@@ -106,7 +107,7 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
             VF value = line[x] + bias;
             if (ends->has_addend)
                 value += f32_load((const float *)((intptr_t)to + ends->addend_shift) + column, 0, 1, count);
-            f32_store(to + column, 0, 1, count, f32_bounded(value, &bounds, bounds.kind));
+            f32_store(to + column, 0, 1, count, f32_bounded(value, &bounds, kind));
         }
     }
 }
