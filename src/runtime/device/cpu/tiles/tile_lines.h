@@ -80,6 +80,7 @@ TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, cons
         for (int q = 0; q < columns; q++, x += (uintptr_t)step) {
             if (!(inside >> q & 1)) continue;
             V column[LINE_VECTORS];
+            /* The next tile's: of lines that are far apart, each in pieces of a vector or two, machines guess too little. */
             if (!edge) __builtin_prefetch((const void *)(x + (uintptr_t)ahead));
             TILE_UNROLL
             for (int j = 0; j < nv; j++) {

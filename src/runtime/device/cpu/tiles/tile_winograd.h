@@ -2,6 +2,7 @@
 /* Included by tile_isa.h: the transforms of Winograd's convolution F(4x4, 3x3) (conv/winograd.c has the matrices). Even
  * and odd powers of the points are summed apart, which the points +p and -p then share. */
 
+/* Bytes ahead along a pixel's channels that are asked for: what 36 pixels at once have there no machine guesses by itself. */
 enum { WINOGRAD_AHEAD = 128 };
 
 /* B^T d */
