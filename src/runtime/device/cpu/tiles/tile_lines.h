@@ -151,12 +151,11 @@ static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, v
                                                         V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
     switch (IS_FLOAT ? bound_kind(&call->ends.bounds) : BOUND_NOT) {
     case BOUND_NOT: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_NOT); break;
-    case BOUND_CLAMP: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_CLAMP); break;
 #if IS_F32
     case BOUND_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_GATE); break;
     case BOUND_LONG_GATE: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_LONG_GATE); break;
 #endif
-    default: break;
+    default: NAME(finish_edge_of)(call, results, c, sums, m, nv, BOUND_CLAMP); break;
     }
 }
 
