@@ -713,6 +713,27 @@ static bool look_through_groups(Match *m, Operand *o) {
     return o->value != NULL;
 }
 
+/* reshape(permute(reshape(x))), where the permute leaves the first axis outside, which the last reshape makes two, as
+ * exporters turn the keys of all heads. The operand becomes x, with two axes from the beginning. */
+static bool look_through_joined(Match *m, Operand *o) {
+    const Value *v = o->value, *y = v->producer->inputs[0];
+    int rank = v->rank, count;
+    if (!made_by(y, PRIM_PERMUTE) || y->rank != rank - 1 || !made_by(y->producer->inputs[0], PRIM_RESHAPE))
+        return false;
+    const Value *z = y->producer->inputs[0];
+    const int64_t *perm = attr_ints(y->producer, "perm", &count);
+    if (perm[0] != 0 || dim_mul(m->l->dims, v->dims[0], v->dims[1]) != y->dims[0]) return false;
+    const Dim *dims[MAX_RANK] = {v->dims[0], v->dims[1]};
+    for (int i = 2; i < rank; i++) {
+        if (v->dims[i] != y->dims[i - 1]) return false;
+        dims[i] = z->dims[i - 1];
+    }
+    for (int i = 0; i < rank; i++)
+        if (o->perm[i] >= 2) o->perm[i] = perm[o->perm[i] - 1] + 1;
+    o->value = reshape(m->l, z->producer->inputs[0], dims, rank);
+    return o->value != NULL;
+}
+
 static void simplify_operand(Match *m, Operand *o, bool is_value) {
     for (;;) {
         Value *x;
@@ -724,7 +745,7 @@ static void simplify_operand(Match *m, Operand *o, bool is_value) {
             o->value = x;
         } else if (made_by(o->value, PRIM_EXPAND)) {
             if (!look_through_expand(o)) return;
-        } else if (!made_by(o->value, PRIM_RESHAPE) || !look_through_groups(m, o)) {
+        } else if (!made_by(o->value, PRIM_RESHAPE) || !(look_through_groups(m, o) || look_through_joined(m, o))) {
             return;
         }
     }
