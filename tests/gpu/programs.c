@@ -175,10 +175,11 @@ static void add_attention(Cases *cases) {
         {{GPU_SCORE_CAUSAL, -1e9f}},
     };
     static const int counts[] = {2, 3, 4, 2, 1};
+    static const char *const ways[] = {"", " on matrix units", " by warpgroups"};
     int number = 0;
     for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-            for (int matrix = 0; matrix <= (dtypes[t] != DT_F32); matrix++) {
+            for (int matrix = 0; matrix <= (dtypes[t] != DT_F32) * 2; matrix++) {
                 int mask = number++ % 6 - 1;
                 GpuAttentionText a = {.dtype = dtypes[t],
                                       .size = sizes[s][0],
@@ -186,7 +187,8 @@ static void add_attention(Cases *cases) {
                                       .shared_bytes = limits.shared_bytes,
                                       .shared_most = limits.shared_most,
                                       .positive = number % 2,
-                                      .matrix = matrix,
+                                      .matrix = matrix > 0,
+                                      .groups = matrix == 2,
                                       .empty = (GpuEmpty)(number % 3),
                                       .step_count = mask < 0 ? 0 : counts[mask]};
                 if (mask >= 0) memcpy(a.steps, masks[mask], sizeof a.steps);
@@ -195,7 +197,7 @@ static void add_attention(Cases *cases) {
                 gpu_attention_render(&text, &a, GPU_CUDA, "attention", NULL);
                 add_program(cases, text.data,
                             arena_format(cases->arena, "attention of %s, heads of %d and %d%s, mask %d",
-                                         dtype_name(a.dtype), a.size, a.width, matrix ? " on matrix units" : "", mask));
+                                         dtype_name(a.dtype), a.size, a.width, ways[matrix], mask));
             }
 }
 

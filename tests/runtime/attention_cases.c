@@ -117,7 +117,8 @@ AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena) {
     AttentionSetup s = {.arena = arena, .graph = graph_create(0)};
     s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, "attention", NULL, 0);
     const int64_t q[] = {c->batch, c->heads, c->queries, c->size}, k[] = {c->batch, c->kv_heads, c->keys, c->size},
-                  v[] = {c->batch, c->kv_heads, c->keys, c->width}, out[] = {c->batch, c->heads, c->queries, c->width};
+                  v[] = {c->batch, c->v_heads ? c->v_heads : c->kv_heads, c->keys, c->width},
+                  out[] = {c->batch, c->heads, c->queries, c->width};
     const int64_t q1[] = {q[0], q[2], q[1], q[3]}, k1[] = {k[0], k[1], k[3], k[2]}, v1[] = {v[2], v[0], v[1], v[3]},
                   out1[] = {out[0], out[2], out[1], out[3]};
     const int64_t k2[] = {k[2], k[0], k[1], k[3]}, v2[] = {v[2], v[0], v[1], v[3]};

@@ -34,6 +34,7 @@ typedef struct AttentionCase {
     float spread;     /* of queries and keys; 0: 2 */
     bool interleaved; /* k and v as [keys, batch, heads, size], as a state that grows is held */
     bool apart;       /* all four as [batch, heads, size, sequence], as pictures are held channels first */
+    int64_t v_heads;  /* 0: as many as kv_heads, which are those of keys */
 } AttentionCase;
 
 typedef struct AttentionSetup {

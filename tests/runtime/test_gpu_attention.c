@@ -75,6 +75,9 @@ static const AttentionCase cases[] = {
     {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, MASK_NONE, 0, 0, false},
     {"a causal tile that sees no key", DT_F32, 1, 4, 2, 100, 70, 64, 64, MASK_CAUSAL, -200, 0, false},
     {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, MASK_NONE, 0, 0, false},
+    {"fewer heads of values than of keys", DT_F32, 2, 12, 12, 9, 40, 64, 64, MASK_NONE, .v_heads = 2},
+    {"heads of keys and of values that do not divide each other", DT_F32, 1, 12, 4, 70, 75, 64, 64, MASK_NONE,
+     .v_heads = 6},
 };
 
 Test(gpu_attention, cases) {
@@ -122,16 +125,32 @@ static const AttentionCase matrix_cases[] = {
      true},
 };
 
-Test(gpu_attention, matrix_units) {
+/* With the device's units, or imitated ones. */
+static void check_units(const AttentionCase *all, size_t count, size_t most_lead, bool groups) {
     Bench b;
     bench_open(&b);
     GpuLimits limits = *gpu_device(b.device)->limits;
     limits.matrix = true;
+    limits.groups |= groups && gpu_device(b.device)->driver->dialect == GPU_OPENCL;
     gpu_device(b.device)->limits = &limits;
-    for (size_t i = 0; i < sizeof matrix_cases / sizeof *matrix_cases; i++)
-        for (size_t lead = 0; lead <= 2; lead += 2) check(&b, &matrix_cases[i], lead);
+    for (size_t i = 0; i < count; i++)
+        for (size_t lead = 0; lead <= most_lead; lead += 2) check(&b, &all[i], lead);
     bench_close(&b);
 }
+
+Test(gpu_attention, matrix_units) { check_units(matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 2, false); }
+
+/* Tiles that are full and that are not, one and several tiles of keys and none, keys that share heads. */
+static const AttentionCase group_cases[] = {
+    {"warpgroups, two tiles of keys", DT_F16, 1, 2, 2, 120, 70, 64, 64, MASK_BIAS, 0, 0, true},
+    {"warpgroups, one tile of keys", DT_F16, 1, 2, 2, 128, 30, 64, 64, MASK_BIAS, 0, 0, false},
+    {"warpgroups, split keys", DT_F16, 1, 1, 1, 256, 600, 64, 64, MASK_BIAS, 0, 0, false},
+    {"warpgroups, no keys", DT_F16, 2, 2, 2, 128, 0, 64, 64, MASK_BIAS, 0, 0, true},
+    {"warpgroups, causal, keys that share heads", DT_BF16, 1, 4, 2, 64, 200, 128, 56, MASK_CAUSAL, 70, 0, false},
+    {"warpgroups, a causal tile that sees no key", DT_BF16, 1, 4, 2, 120, 70, 128, 56, MASK_CAUSAL, -200, 0, true},
+};
+
+Test(gpu_attention, warpgroups) { check_units(group_cases, sizeof group_cases / sizeof *group_cases, 0, true); }
 
 /* What threads of a block write for each other is there before any of them reads it, also where the key loop and its
  * barriers are not entered: a block's first access of the rows' places behind their writing stands behind a barrier. */

@@ -33,6 +33,7 @@ typedef struct GpuLimits {
     size_t shared_most;  /* the same with what a launch gives it (SHARED_ARG of dialect.h); at least shared_bytes */
     bool fp64;           /* double precision */
     bool matrix;         /* PTX's mma.sync of 16 x 8 x 16 elements of f16 and bf16: compute capability 8.0 and up */
+    bool groups;         /* PTX's wgmma of f16 and bf16: compute capability 9.0 alone */
     bool tf32;           /* such units, and products of f32 may round their factors to tf32 */
     int argument_bytes;  /* most bytes of a launch's arguments; 0: unknown, the least of the dialect's standard */
 } GpuLimits;

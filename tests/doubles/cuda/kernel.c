@@ -32,7 +32,8 @@ static char *preprocess(const char *source) {
     int fd = mkstemp(path);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
     if (!out || fputs(source, out) < 0 || fclose(out)) give_up("no temporary file", path);
-    snprintf(command, sizeof command, "%s -E -P -w -x c -D__CUDA_ARCH__=900 %s", ONNXFUSE_C_COMPILER, path);
+    snprintf(command, sizeof command, "%s -E -P -w -x c -D__CUDA_ARCH__=900 -D__CUDA_ARCH_FEAT_SM90_ALL %s",
+             ONNXFUSE_C_COMPILER, path);
     FILE *in = popen(command, "r");
     if (!in) give_up("no preprocessor", ONNXFUSE_C_COMPILER);
     char *text = read_all(in);

@@ -4,6 +4,7 @@
 
 #include "base/integer.h"
 #include "codegen/gpu/attention/attention_parts.h"
+#include "codegen/gpu/warpgroup.h"
 
 static int padded(int x) { return (x + 31) / 32 * 32; }
 
@@ -11,8 +12,9 @@ enum {
     MOST_SHARED = 48 << 10, /* what every CUDA device gives a block without asking */
     MOST_SUMS = 64,         /* a thread's weighted values in registers, of up to 255 */
     MOST_MATRIX_SUMS = 128, /* on matrix units, where a thread has half a row's width of them a band */
-    MOST_MASKED_SUMS = 64,  /* the same where addresses of steps' tensors take registers */
+    MOST_MASKED_SUMS = 64,  /* the same where steps read tensors */
     BAND = 64,              /* rows of a block for each 16 of a warp */
+    GROUP_ROWS = 64,        /* of a warpgroup */
 };
 
 /* Bytes of shared memory of a tile; rows are 4 elements longer than their data. */
@@ -26,12 +28,17 @@ static bool divides_both(int chunk, const AttentionPlan *plan) {
     return plan->size % chunk == 0 && plan->width % chunk == 0;
 }
 
+/* Whether addresses of steps' tensors take registers. */
+static bool reads_tensor(const GpuAttentionText *text) {
+    bool reads = false;
+    for (int i = 0; i < text->step_count; i++) reads |= gpu_score_reads(text->steps[i].kind);
+    return reads;
+}
+
 /* The longest tiles of keys for which queries, keys and values fit shared memory as 16-bit floats. */
 static void plan_matrix(const GpuAttentionText *text, const AttentionPlan *plan, int bands, AttentionTile *tile) {
     size_t most = text->shared_most > text->shared_bytes ? text->shared_most : text->shared_bytes;
-    int sums = bands * plan->width / 2, most_sums = MOST_MATRIX_SUMS;
-    for (int i = 0; i < text->step_count; i++)
-        if (gpu_score_reads(text->steps[i].kind)) most_sums = MOST_MASKED_SUMS / bands;
+    int sums = bands * plan->width / 2, most_sums = reads_tensor(text) ? MOST_MASKED_SUMS / bands : MOST_MATRIX_SUMS;
     if (!text->matrix || dtype_size(text->dtype) != 2 || sums > most_sums) return;
     for (int keys = 64; keys >= 32; keys /= 2) {
         size_t elements = (size_t)(bands * BAND * (plan->size + 8) + keys * (plan->size + plan->width + 16)),
@@ -49,13 +56,31 @@ static void plan_matrix(const GpuAttentionText *text, const AttentionPlan *plan,
     }
 }
 
+/* Two warpgroups; of heads of up to 64 two such blocks fit a multiprocessor, of others one with longer tiles of keys is
+ * faster. */
+static void plan_groups(const GpuAttentionText *text, const AttentionPlan *plan, AttentionTile *tile) {
+    size_t most = text->shared_most > text->shared_bytes ? text->shared_most : text->shared_bytes;
+    int rows = 2 * GROUP_ROWS, keys = plan->size > 64 || plan->width > 64 ? 128 : 64;
+    if (reads_tensor(text)) keys = 64;
+    size_t elements = (size_t)(rows * plan->size + 2 * keys * (plan->size + plan->width)),
+           bytes = elements * sizeof(uint16_t) + GROUP_ALIGNMENT, places = 4 * (size_t)rows * sizeof(int32_t);
+    bool whole = plan->size % 64 == 0 && plan->width % 64 == 0 && plan->size <= 128 && plan->width <= 128;
+    if (!text->groups || !whole || dtype_size(text->dtype) != 2 || bytes + places > most) return;
+    *tile = (AttentionTile){.suffix = tile->suffix,
+                            .form = FORM_GROUPS,
+                            .down = rows,
+                            .rows = 1,
+                            .keys = keys,
+                            .threads = 2 * rows,
+                            .given_bytes = bytes,
+                            .wide = true};
+}
+
 /* Rows of whole quads that a block's threads share out evenly; 64 weighted values a thread. */
 static void plan_squares(const GpuAttentionText *text, const AttentionPlan *plan, AttentionTile *tile) {
     enum { DOWN = 16, ROWS = 8, KEYS = 64 };
     size_t most = text->shared_most > text->shared_bytes ? text->shared_most : text->shared_bytes;
-    int across = plan->width > 64 ? 16 : 8, rows = DOWN * ROWS;
-    for (int i = 0; i < text->step_count; i++)
-        if (gpu_score_reads(text->steps[i].kind)) across = 16; /* addresses of the steps' tensors take registers */
+    int across = plan->width > 64 || reads_tensor(text) ? 16 : 8, rows = DOWN * ROWS;
     size_t elements = (size_t)((rows + KEYS) * plan->size + KEYS * plan->width + rows * KEYS),
            bytes = elements * sizeof(float), places = 4 * (size_t)rows * sizeof(int32_t);
     bool even = across * DOWN % (plan->size / 4) == 0 && across * DOWN % (plan->width / 4) == 0 &&
@@ -99,7 +124,8 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     AttentionPlan plan = {
         .size = padded(text->size),
         .width = padded(text->width),
-        .tiles = {{"_long"},
+        .tiles = {{"_groups"},
+                  {"_long"},
                   {"_tall", 16, 8, 8, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
                   {"_short", 16, 8, 2, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
                   {"_few", 32, 4, 1, 128, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
@@ -109,6 +135,7 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
     plan_matrix(text, &plan, 1, &plan.tiles[TILE_TALL]);
     plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
+    plan_groups(text, &plan, &plan.tiles[TILE_GROUPS]);
     plan_squares(text, &plan, &plan.tiles[TILE_LONG]);
     plan_stream(text, false, &plan.tiles[TILE_STREAM]);
     plan_stream(text, true, &plan.tiles[TILE_ONE]);
@@ -163,12 +190,13 @@ bool attention_keeps_order(const GpuAttentionText *text) {
     return keeps;
 }
 
-const char *const *gpu_attention_suffixes(const GpuAttentionText *text) {
-    static const char *const suffixes[2][GPU_ATTENTION_FUNCTIONS + 1] = {
-        {"_long", "_tall", "_short", "_few", "_join"},
-        {"_long", "_tall", "_short", "_few", "_stream", "_one", "_join"}};
+int gpu_attention_suffixes(const GpuAttentionText *text, const char *out[GPU_ATTENTION_FUNCTIONS]) {
     AttentionPlan plan = attention_plan(text);
-    return suffixes[plan.tiles[TILE_STREAM].form != FORM_NONE] + (plan.tiles[TILE_LONG].form == FORM_NONE);
+    int count = 0;
+    for (int i = 0; i < TILE_COUNT; i++)
+        if (plan.tiles[i].form != FORM_NONE) out[count++] = plan.tiles[i].suffix;
+    out[count++] = "_join";
+    return count;
 }
 
 /* ---- launches ---- */
@@ -211,16 +239,18 @@ enum {
 /* The longest tile that still gives every multiprocessor a block and is well filled, or the tall one that has matrix
  * units; few rows take what they fill. */
 static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, bool wide, const GpuLimits *limits) {
-    const AttentionTile *tall = &plan->tiles[TILE_TALL], *longest = &plan->tiles[TILE_LONG];
+    const AttentionTile *tall = &plan->tiles[TILE_TALL];
     bool streamed = wide && plan->tiles[TILE_STREAM].form != FORM_NONE;
     if (streamed && rows <= MOST_STREAMED) return rows == 1 ? TILE_ONE : TILE_STREAM;
     if (rows <= tile_rows(&plan->tiles[TILE_FEW])) return TILE_FEW;
     if (rows <= tile_rows(&plan->tiles[TILE_SHORT])) return TILE_SHORT;
     int64_t tall_tiles = ceil_div(rows, tile_rows(tall));
-    if (longest->form != FORM_NONE && (wide || !longest->wide)) {
+    for (int i = TILE_GROUPS; i <= TILE_LONG; i++) {
+        const AttentionTile *longest = &plan->tiles[i];
+        if (longest->form == FORM_NONE || (longest->wide && !wide)) continue;
         int64_t tiles = ceil_div(rows, tile_rows(longest));
         bool filled = tiles * tile_rows(longest) * 4 <= tall_tiles * tile_rows(tall) * 5;
-        if (filled && heads * tiles >= limits->multiprocessors) return TILE_LONG;
+        if (filled && heads * tiles >= limits->multiprocessors) return i;
     }
     return tall->form == FORM_MATRIX || heads * tall_tiles >= limits->multiprocessors ? TILE_TALL : TILE_SHORT;
 }
@@ -240,8 +270,9 @@ static void fill_tiles(const GpuAttentionText *text, const GpuAttentionRun *a, c
             keys = a->keys, size = text->size, width = text->width, offset = a->offset,
             skip = skips >= 0 && a->offset >= least, span = tile_span,
             k_mode = read_mode(&a->k, a->k_aligned, text->dtype, text->size),
-            v_mode = read_mode(&a->v, a->v_aligned, text->dtype, text->width),
-            q_mode = read_mode(&a->q, a->q_aligned, text->dtype, text->size), pairs = writes_pairs(a, text->width);
+            v_mode = read_mode(&a->v, a->v_aligned, text->dtype, text->width), k_share = a->k_share,
+            v_share = a->v_share, q_mode = read_mode(&a->q, a->q_aligned, text->dtype, text->size),
+            pairs = writes_pairs(a, text->width);
     *launch = (GpuAttentionLaunch){
         .suffix = tile->suffix, .grid = blocks * splits, .block = tile->threads, .shared_bytes = tile->given_bytes};
 #define PUSH_ARGUMENT(name) launch->arguments[launch->count++] = name;
@@ -273,14 +304,14 @@ bool gpu_attention_launches(const GpuAttentionText *text, const GpuAttentionRun 
     if (!a->lead[0] || !a->lead[1] || !a->lead[2] || !a->queries) return true;
     for (int i = 0; i < text->step_count; i++)
         if (gpu_score_reads(text->steps[i].kind) && a->steps[i].column > MOST_COLUMN) return false;
-    if (a->kv_heads < 1 || a->lead[2] % a->kv_heads) return false;
+    if (a->kv_heads < 1 || a->lead[2] % a->kv_heads || a->k_share < 1 || a->v_share < 1) return false;
     if (__builtin_mul_overflow(a->lead[2] / a->kv_heads, a->queries, &rows) || rows > INT32_MAX / 2) return false;
     if (__builtin_mul_overflow(a->lead[0] * a->lead[1], a->kv_heads, &heads) || a->keys > INT32_MAX / 2) return false;
     const AttentionTile *tile = &plan.tiles[choose_tile(&plan, rows, heads, reads_wide(text, a), limits)];
     row_tiles = ceil_div(rows, tile_rows(tile));
     if (__builtin_mul_overflow(heads, row_tiles, &blocks) || blocks > INT32_MAX) return false;
     if (__builtin_mul_overflow(heads * rows, (int64_t)text->width, &elements)) return false;
-    int each = tile == &plan.tiles[TILE_LONG] ? LONG_EACH : BLOCKS_EACH;
+    int each = tile <= &plan.tiles[TILE_LONG] ? LONG_EACH : BLOCKS_EACH;
     int64_t splits = choose_splits(blocks, each, a->keys, limits),
             span = ceil_div(ceil_div(a->keys, splits), SPAN_UNIT);
     span = (span ? span : 1) * SPAN_UNIT;

@@ -49,9 +49,10 @@ enum { GPU_ATTENTION_STEPS = 8, GPU_ATTENTION_LEAD = 3, GPU_ATTENTION_HEAD = 256
 typedef struct GpuAttentionText {
     DType dtype;         /* of q, k, v and the result: f32, f16, bf16 */
     int size, width;     /* elements of a key and of a value: 1 to GPU_ATTENTION_HEAD */
-    size_t shared_bytes; /* of GpuLimits, as `shared_most` and `matrix` */
+    size_t shared_bytes; /* of GpuLimits, as `shared_most`, `matrix` and `groups` */
     size_t shared_most;
     bool matrix;
+    bool groups;
     bool positive; /* the scale is */
     GpuEmpty empty;
     int step_count;
@@ -64,10 +65,10 @@ bool gpu_attention_fits(const GpuAttentionText *attention, const GpuLimits *limi
 /* The function `<name><suffix>` of one of gpu_attention_suffixes; all of them: NULL. Complete: nothing is included. */
 void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name,
                           const char *suffix);
-/* "_long" where there is one, "_tall", "_short", "_few", "_stream" and "_one" where there are such, "_join";
- * NULL-terminated. */
-enum { GPU_ATTENTION_FUNCTIONS = 7 };
-const char *const *gpu_attention_suffixes(const GpuAttentionText *attention);
+/* "_groups" and "_long" where there are such, "_tall", "_short", "_few", "_stream" and "_one" where there are such, "_join":
+ * how many. */
+enum { GPU_ATTENTION_FUNCTIONS = 8 };
+int gpu_attention_suffixes(const GpuAttentionText *attention, const char *out_suffixes[GPU_ATTENTION_FUNCTIONS]);
 
 /* Strides in elements; 0 where the tensor is repeated. */
 typedef struct GpuAttentionStrides {
@@ -78,7 +79,8 @@ typedef struct GpuAttentionStrides {
 /* One run's sizes. */
 typedef struct GpuAttentionRun {
     int64_t lead[GPU_ATTENTION_LEAD]; /* of the result; the last: heads; 1 where missing */
-    int64_t kv_heads;                 /* divides the heads; more than one key head and value head are as many */
+    int64_t kv_heads;                 /* groups of heads that have keys and values in common; divides the heads */
+    int64_t k_share, v_share;         /* so many groups in a row have the same keys, and values; divide kv_heads */
     int64_t queries, keys;
     int64_t offset;                                               /* of the causal step */
     GpuAttentionStrides q, k, v, out, steps[GPU_ATTENTION_STEPS]; /* steps: by step */

@@ -15,6 +15,12 @@
  * and the result is where it goes on. Copies are under way until COPY_WAIT. The slow way stays short, for it is in the
  * main loop. LINE: chunks of 16 bytes from a row of a tile to the next. */
 static const char functions[] =
+    "#define LESSEN(acc, factor) \\\n"
+    "    UNROLL for (i32 m = 0; m < BANDS; m++) UNROLL for (i32 n = 0; n < WIDTH / 8; n++) \\\n"
+    "        UNROLL for (i32 e = 0; e < 4; e++) acc[m][n][e] *= factor[m][e / 2];\n"
+    "#define PACK_WEIGHTS(a, s, j) \\\n"
+    "    a[0] = PACK(s[j][0], s[j][1]); a[1] = PACK(s[j][2], s[j][3]); \\\n"
+    "    a[2] = PACK(s[j + 1][0], s[j + 1][1]); a[3] = PACK(s[j + 1][2], s[j + 1][3]);\n"
     "#define LINE(padded) ((padded) / 8 + 1)\n"
     "#define BY_ROWS(padded) (THREADS % ((padded) / 8) == 0)\n"
     "#define FIRST_OF(from, t0, padded, row) ((from) + (i64)((t0) + thread / ((padded) / 8)) * (row) + thread % ((padded) / 8) * 8)\n"
@@ -74,6 +80,13 @@ static const char functions[] =
     /* Two neighbours of a row of the result. */
     "FUNCTION void store_pair(GLOBAL T *to, f32 x, f32 y) { WRITE(u32, to, PACK(x, y)); }\n";
 
+const char attention_places[] =
+    "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
+    "        i64 place = (kv_head * group + heads[r]) * out_head + positions[r] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
+    "        i64 part = (((i64)head * rows + row0 + r) * splits + split) * (OWN_WIDTH + 2);\n"
+    "        places[r] = row0 + r >= rows ? -1 : splits > 1 ? part : place;\n"
+    "    }\n";
+
 /* Up to the steps. */
 static const char scores[] =
     "    i32 l = thread % 32, warp = thread / 32 * 16 * BANDS;\n"
@@ -82,12 +95,6 @@ static const char scores[] =
     "    i32 query_from = (warp + l % 16) * LINE(SIZE) + l / 16;\n"
     "    i32 key_from = (l % 8 + l / 16 * 8) * LINE(SIZE) + l / 8 % 2;\n"
     "    i32 value_from = l % 16 * LINE(WIDTH) + l / 16;\n"
-    /* Of each row's result, or what the block knows of it; nowhere: -1. Later, registers are scarce. */
-    "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
-    "        i64 place = (kv_head * group + heads[r]) * out_head + positions[r] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
-    "        i64 part = (((i64)head * rows + row0 + r) * splits + split) * (OWN_WIDTH + 2);\n"
-    "        places[r] = row0 + r >= rows ? -1 : splits > 1 ? part : place;\n"
-    "    }\n"
     "    GLOBAL const T *key_at = FIRST_OF(k, begin, SIZE, k_row), *value_at = FIRST_OF(v, begin, WIDTH, v_row);\n"
     "    if (begin < end) {\n"
     "        load_queries(query_tile, q + kv_head * group * q_head, heads, positions, TILE_ROWS, OWN_SIZE, q_head,\n"
@@ -150,8 +157,10 @@ static const char scores[] =
     "            COPY_GROUP;\n"
     "        }\n";
 
-/* Behind the steps; LOG2: what a score is multiplied by for powers of two. */
-static const char values[] =
+/* Behind the steps: weights, and by how much what is summed so far is less now; LOG2: what a score is multiplied by for
+ * powers of two. */
+static const char weights[] =
+    "        f32 factor[BANDS][2];\n"
     "        UNROLL\n"
     "        for (i32 m = 0; m < BANDS; m++)\n"
     "            UNROLL\n"
@@ -162,11 +171,10 @@ static const char values[] =
     "                    most = max_f32(max_f32(most, s[m][j][of * 2]), s[m][j][of * 2 + 1]);\n"
     "                most = max_f32(most, SHUFFLE_XOR_f32(most, 1, EXCHANGE));\n"
     "                most = max_f32(most, SHUFFLE_XOR_f32(most, 2, EXCHANGE));\n"
-    "                f32 finite = most == -INFINITY_f32 ? 0 : most * LOG2, factor = exp2_f32(fma_f32(top[m][of], LOG2, -finite));\n"
+    "                f32 finite = most == -INFINITY_f32 ? 0 : most * LOG2;\n"
+    "                factor[m][of] = exp2_f32(fma_f32(top[m][of], LOG2, -finite));\n"
     "                top[m][of] = most;\n"
-    "                sum[m][of] *= factor;\n"
-    "                UNROLL\n"
-    "                for (i32 n = 0; n < WIDTH / 8; n++) { acc[m][n][of * 2] *= factor; acc[m][n][of * 2 + 1] *= factor; }\n"
+    "                sum[m][of] *= factor[m][of];\n"
     "                UNROLL\n"
     "                for (i32 j = 0; j < TILE_KEYS / 8; j++)\n"
     "                    UNROLL\n"
@@ -174,14 +182,16 @@ static const char values[] =
     "                        s[m][j][e] = exp2_f32(fma_f32(s[m][j][e], LOG2, -finite));\n"
     "                        sum[m][of] += s[m][j][e];\n"
     "                    }\n"
-    "            }\n"
+    "            }\n";
+
+static const char values[] =
+    "        LESSEN(acc, factor)\n"
     "        UNROLL\n"
     "        for (i32 j = 0; j < TILE_KEYS / 8; j += 2) {\n"
     "            u32 a[BANDS][4];\n"
     "            UNROLL\n"
     "            for (i32 m = 0; m < BANDS; m++) {\n"
-    "                a[m][0] = PACK(s[m][j][0], s[m][j][1]); a[m][1] = PACK(s[m][j][2], s[m][j][3]);\n"
-    "                a[m][2] = PACK(s[m][j + 1][0], s[m][j + 1][1]); a[m][3] = PACK(s[m][j + 1][2], s[m][j + 1][3]);\n"
+    "                PACK_WEIGHTS(a[m], s[m], j)\n"
     "            }\n"
     "            UNROLL\n"
     "            for (i32 n = 0; n < WIDTH / 8; n += 2) {\n"
@@ -194,7 +204,10 @@ static const char values[] =
     "                }\n"
     "            }\n"
     "        }\n"
-    "    }\n"
+    "    }\n";
+
+/* Behind the keys. */
+static const char result[] =
     "    BARRIER;\n" /* the places are there, also where no key is */
     "    UNROLL\n"
     "    for (i32 m = 0; m < BANDS; m++)\n"
@@ -242,6 +255,7 @@ const AttentionParts attention_matrix_parts = {
     .memory = "    SHARED_GIVEN(query_tile);\n"
               "    SHARED i64 places[TILE_ROWS];\n"
               "    MATRIX_MEMORY\n",
+    .places = attention_places,
     .scores = scores,
     .rows = "        UNROLL\n"
             "        for (i32 m = 0; m < BANDS; m++)\n"
@@ -257,7 +271,9 @@ const AttentionParts attention_matrix_parts = {
     .end = "                        s[m][j][e] = score;\n"
            "                    }\n"
            "            }\n",
+    .weights = weights,
     .values = values,
+    .result = result,
 };
 
 /* clang-format on */

@@ -11,12 +11,13 @@ typedef enum AttentionForm {
     FORM_NONE,    /* there is no such function */
     FORM_PLAIN,   /* attention_source.c */
     FORM_MATRIX,  /* attention_matrix.c: on matrix units */
+    FORM_GROUPS,  /* attention_groups.c: on those of warpgroups */
     FORM_SQUARES, /* attention_squares.c: f32, squares of scores a thread */
     FORM_STREAM,  /* attention_stream.c: few rows, keys by 16 bytes to registers */
 } AttentionForm;
 
 /* A function's tile: across x down threads, each with `rows` rows, `down` apart, and every across-th key; on matrix units
- * `rows` bands of `down` rows. STREAM: all threads have all rows, and `across` keys in turn each. */
+ * `rows` bands of `down` rows, of warpgroups one. STREAM: all threads have all rows, and `across` keys in turn each. */
 typedef struct AttentionTile {
     const char *suffix;
     int across, down, rows;
@@ -28,7 +29,7 @@ typedef struct AttentionTile {
     bool wide;          /* takes only queries, keys and values that are read by 16 bytes */
 } AttentionTile;
 
-enum { TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_STREAM, TILE_ONE, TILE_COUNT };
+enum { TILE_GROUPS, TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_STREAM, TILE_ONE, TILE_COUNT };
 
 typedef struct AttentionPlan {
     int size, width; /* padded to multiples of 32 */
@@ -38,15 +39,22 @@ typedef struct AttentionPlan {
 AttentionPlan attention_plan(const GpuAttentionText *text);
 static inline int tile_rows(const AttentionTile *tile) { return tile->down * tile->rows; }
 
-/* The body of a function in order. `rows`, `keys`, `end`: the loops over the thread's rows and keys around the steps on
- * `score` of key `own` + `at`; they stand there once, or once for tiles at the edge and once for the others. */
+/* What a function calls that depends on its tile, then its body in order; NULL: none. `scores` begins the loop over tiles of keys, `values` ends it. `rows`, `keys`,
+ * `end`: the loops over the thread's rows and keys around the steps on `score` of key `own` + `at`; they stand there
+ * once, or once for tiles at the edge and once for the others. */
 typedef struct AttentionParts {
-    const char *memory, *scores, *rows, *keys, *at, *end, *values;
+    const char *words, *memory, *places, *scores, *rows, *keys, *at, *end, *weights, *values, *result;
 } AttentionParts;
+
+/* What a block knows of each row's result, or of its part; nowhere: -1. Later, registers are scarce. */
+extern const char attention_places[];
 
 /* attention_matrix.c: what functions on matrix units call, and their parts; both need the words of matrix.h. */
 void attention_matrix_words(Text *text);
 extern const AttentionParts attention_matrix_parts;
+
+/* attention_groups.c: likewise, behind those of attention_matrix.c and the words of warpgroup.h. */
+AttentionParts attention_groups_parts(void);
 
 /* attention_squares.c: likewise. */
 void attention_squares_words(Text *text);
@@ -65,7 +73,9 @@ int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
     X(kv_heads)                                                                                                        \
     X(group)                                                                                                           \
     X(queries)                                                                                                         \
-    X(keys) X(size) X(width) X(offset) X(skip) X(row_tiles) X(splits) X(span) X(q_mode) X(k_mode) X(v_mode) X(pairs)
+    X(keys)                                                                                                            \
+    X(size) X(width) X(offset) X(skip) X(row_tiles) X(splits) X(span) X(q_mode) X(k_mode) X(v_mode) X(pairs)           \
+        X(k_share) X(v_share)
 #define ATTENTION_JOIN_ARGUMENTS(X) X(lead1) X(kv_heads) X(group) X(queries) X(keys) X(width) X(splits) X(elements)
 /* Of each operand: <name>_lead0, <name>_lead1, <name>_head, <name>_row, <name>_column. */
 

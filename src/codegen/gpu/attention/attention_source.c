@@ -6,6 +6,7 @@
 #include "codegen/gpu/attention/attention_parts.h"
 #include "codegen/gpu/dialect.h"
 #include "codegen/gpu/matrix.h"
+#include "codegen/gpu/warpgroup.h"
 
 /* clang-format off */
 
@@ -64,8 +65,8 @@ static const char place_part[] =
     "    i32 kv_head = head % (i32)kv_heads, b1 = head / (i32)kv_heads % (i32)lead1;\n"
     "    i32 b0 = head / (i32)kv_heads / (i32)lead1;\n"
     "    q += b0 * q_lead0 + b1 * q_lead1;\n"
-    "    k += b0 * k_lead0 + b1 * k_lead1 + kv_head * k_head;\n"
-    "    v += b0 * v_lead0 + b1 * v_lead1 + kv_head * v_head;\n"
+    "    k += b0 * k_lead0 + b1 * k_lead1 + kv_head / (i32)k_share * k_head;\n"
+    "    v += b0 * v_lead0 + b1 * v_lead1 + kv_head / (i32)v_share * v_head;\n"
     "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
     "        i32 row = row0 + r < rows ? row0 + r : rows - 1;\n" /* of a row behind the last one nothing is kept */
     "        heads[r] = row / (i32)queries;\n"
@@ -352,7 +353,6 @@ static void add_strides(Text *text, const char *name, int index) {
 #define ADD_ARGUMENT(name) text_add(text, ", i64 " #name);
 
 static void add_header(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
-    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text,
              "KERNEL_OF(THREADS) %s%s(BUFFER_ARG(q_arg), BUFFER_ARG(k_arg), BUFFER_ARG(v_arg), BUFFER_ARG(out_arg), "
              "BUFFER_ARG(scratch_arg)",
@@ -423,18 +423,20 @@ static void add_body(Text *text, const GpuAttentionText *a, const AttentionTile 
     text_add(text, "%s%s", parts->memory, place_part);
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) text_add(text, "    s%d += b0 * s%d_lead0 + b1 * s%d_lead1;\n", i, i, i);
-    text_add(text, "%s", parts->scores);
+    text_add(text, "%s%s", parts->places ? parts->places : "", parts->scores);
     if (tile->form == FORM_PLAIN)
         add_steps(text, a, parts, false, true);
     else
         add_steps_by_tile(text, a, parts, attention_keeps_order(a));
-    text_add(text, "%s#undef TILE_ROWS\n#undef TILE_ROW\n", parts->values);
+    text_add(text, "%s%s%s", parts->weights ? parts->weights : "", parts->values, parts->result ? parts->result : "");
+    text_add(text, "#undef TILE_ROWS\n#undef TILE_ROW\n");
 }
 
 static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
     int columns = tile->chunk / tile->across;
     text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define CHUNK %d\n", tile->rows, tile->across,
              tile->down, tile->chunk);
+    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define TILE_ROW (y + i * DOWN)\n#define LOAD_TILE load%s\n%s", tile->suffix, load_tile);
     if (columns == 4)
         text_add(text, "#define VALUES(to, t) u128 w = tile[(t) * (CHUNK / 4 + 1) + x]; UNROLL for (i32 j = 0; j < 4; "
@@ -450,18 +452,32 @@ static void add_tile_function(Text *text, const GpuAttentionText *a, const Atten
 }
 
 static void add_matrix_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan,
-                                const AttentionTile *tile, const char *name) {
+                                const AttentionTile *tile, const AttentionParts *parts, const char *name) {
     bool scaled = attention_keeps_order(a);
+    text_add(text, "#undef THREADS\n#define THREADS %d\n", tile->threads);
     text_add(text, "#define BANDS %d\n#define TILE_KEYS %d\n#define QUERIES_HELD %d\n", tile->rows, tile->keys,
              tile->rows * plan->size <= MOST_HELD);
+    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
     text_add(text, "#define MODE_OF(mode) %s\n", tile->wide ? "MODE_WIDE" : "(i32)(mode)");
     text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
     text_add(text, "#define TILE_ROW (warp + m * 16 + l / 4 + of * 8)\n");
+    text_add(text, "%s", parts->words ? parts->words : "");
     add_header(text, a, tile, name);
-    add_body(text, a, tile, &attention_matrix_parts);
-    text_add(text, "#undef BANDS\n#undef TILE_KEYS\n#undef QUERIES_HELD\n#undef OWN_SIZE\n#undef MODE_OF\n#undef "
-                   "OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n");
+    add_body(text, a, tile, parts);
+    text_add(text,
+             "#undef BANDS\n#undef TILE_KEYS\n#undef QUERIES_HELD\n#undef OWN_SIZE\n#undef MODE_OF\n#undef "
+             "OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n#undef THREADS\n#define THREADS %d\n",
+             ATTENTION_THREADS);
+}
+
+static void add_groups_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan,
+                                const AttentionTile *tile, GpuDialect dialect, const char *name) {
+    const AttentionParts parts = attention_groups_parts();
+    gpu_warpgroup_words(text, a->dtype, dialect);
+    text_add(text, "#if HAS_GROUPS\n");
+    add_matrix_function(text, a, plan, tile, &parts, name);
+    text_add(text, "#endif\n");
 }
 
 static void add_squares_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
@@ -469,6 +485,7 @@ static void add_squares_function(Text *text, const GpuAttentionText *a, const At
     text_add(text, "#undef THREADS\n#define THREADS %d\n", tile->threads);
     text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define TILE_KEYS %d\n", tile->rows,
              tile->across, tile->down, tile->keys);
+    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
     text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
     text_add(text, "#define TILE_ROW (y + i * DOWN)\n");
@@ -483,6 +500,7 @@ static void add_squares_function(Text *text, const GpuAttentionText *a, const At
 static void add_stream_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
     bool scaled = attention_keeps_order(a);
     text_add(text, "#define STEPS %d\n#define TILE_KEYS %d\n", tile->across, tile->keys);
+    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
     text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
     text_add(text, "#define TILE_ROW i\n");
@@ -527,7 +545,8 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
         const AttentionTile *tile = &plan.tiles[i];
         if (!is_wanted(tile->suffix, suffix)) continue;
         if (tile->form == FORM_STREAM) add_stream_function(text, attention, tile, name);
-        if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, name);
+        if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, &attention_matrix_parts, name);
+        if (tile->form == FORM_GROUPS) add_groups_function(text, attention, &plan, tile, dialect, name);
         if (tile->form == FORM_SQUARES) add_squares_function(text, attention, tile, name);
         if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
     }

@@ -31,11 +31,6 @@ static const char scores[] =
     "    SHARED_POINTER u128 *weight_tile = value_tile + TILE_KEYS * (WIDTH / 4);\n"
     "    GLOBAL const T *key_at = k + (i64)(begin + thread / (SIZE / 4)) * k_row + thread % (SIZE / 4) * 4;\n"
     "    GLOBAL const T *value_at = v + (i64)(begin + thread / (WIDTH / 4)) * v_row + thread % (WIDTH / 4) * 4;\n"
-    "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
-    "        i64 place = (kv_head * group + heads[r]) * out_head + positions[r] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
-    "        i64 part = (((i64)head * rows + row0 + r) * splits + split) * (OWN_WIDTH + 2);\n"
-    "        places[r] = row0 + r >= rows ? -1 : splits > 1 ? part : place;\n"
-    "    }\n"
     "    if (begin < end) {\n"
     "        GLOBAL const T *query = q + kv_head * group * q_head + thread % (SIZE / 4) * 4;\n"
     "        for (i32 r = thread / (SIZE / 4); r < TILE_ROWS; r += THREADS / (SIZE / 4))\n"
@@ -153,6 +148,7 @@ const AttentionParts attention_squares_parts = {
     .memory = "    SHARED_GIVEN(query_tile);\n"
               "    SHARED i64 places[TILE_ROWS];\n"
               "    MATRIX_MEMORY\n",
+    .places = attention_places,
     .scores = scores,
     .rows = "        UNROLL\n"
             "        for (i32 i = 0; i < ROWS; i++) {\n"

@@ -146,8 +146,11 @@ static Status write_target(CudaContext *c) {
     bool native;
     TRY(cuda_compile_target(c->nvrtc, c->arch, &compiled, &native));
     static const char *const options[] = {CUDA_COMPILE_OPTIONS};
-    int size = snprintf(c->target, sizeof c->target, "cuda %s_%d nvrtc %d.%d", native ? "sm" : "compute", compiled,
-                        c->nvrtc_version[0], c->nvrtc_version[1]);
+    char name[CUDA_TARGET_NAME];
+    cuda_target_name(c->nvrtc, compiled, native, name);
+    c->limits.groups = native && cuda_target_has_groups(c->nvrtc, compiled);
+    int size =
+        snprintf(c->target, sizeof c->target, "cuda %s nvrtc %d.%d", name, c->nvrtc_version[0], c->nvrtc_version[1]);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         size += snprintf(c->target + size, sizeof c->target - (size_t)size, " %s", options[i]);
     return NULL;

@@ -36,6 +36,19 @@ Status cuda_compile_target(const CudaNvrtc *nvrtc, int arch, int *out_arch, bool
                         major, minor, oldest, arch);
 }
 
+/* Programs for sm_90a run on sm_90 alone, and may use what no later architecture has (wgmma); CUDA 12 is the first to know
+ * it. */
+void cuda_target_name(const CudaNvrtc *nvrtc, int arch, bool native, char out_name[CUDA_TARGET_NAME]) {
+    snprintf(out_name, CUDA_TARGET_NAME, "%s_%d%s", native ? "sm" : "compute", arch,
+             native && cuda_target_has_groups(nvrtc, arch) ? "a" : "");
+}
+
+bool cuda_target_has_groups(const CudaNvrtc *nvrtc, int arch) {
+    int major = 0, minor;
+    nvrtc->version(&major, &minor);
+    return arch == 90 && major >= 12;
+}
+
 /* The messages, or NULL. */
 static char *read_log(const CudaNvrtc *nvrtc, NvrtcProgram program) {
     size_t size = 0;
@@ -58,8 +71,9 @@ static int first_lines(const char *log) {
 }
 
 static Status run_compiler(const CudaNvrtc *nvrtc, NvrtcProgram program, int arch, bool native, char **out_log) {
-    char target[48];
-    snprintf(target, sizeof target, "--gpu-architecture=%s_%d", native ? "sm" : "compute", arch);
+    char target[48], name[CUDA_TARGET_NAME];
+    cuda_target_name(nvrtc, arch, native, name);
+    snprintf(target, sizeof target, "--gpu-architecture=%s", name);
     const char *options[] = {target, CUDA_COMPILE_OPTIONS};
     NvrtcResult result = nvrtc->compile(program, (int)(sizeof options / sizeof *options), options);
     char *log = read_log(nvrtc, program);

@@ -26,4 +26,11 @@ Status cuda_compile_with(const CudaNvrtc *nvrtc, int arch, const char *source, v
 /* How NVRTC serves an architecture: compiles for it (`native`), or as PTX of the newest older one (*out_arch). */
 Status cuda_compile_target(const CudaNvrtc *nvrtc, int arch, int *out_arch, bool *out_native);
 
+/* What the compiler is told to compile for, as cuda_compile_target says: "sm_90a", "compute_80". */
+enum { CUDA_TARGET_NAME = 24 };
+void cuda_target_name(const CudaNvrtc *nvrtc, int arch, bool native, char out_name[CUDA_TARGET_NAME]);
+
+/* Whether binaries for this architecture may have products of warpgroups (codegen/gpu/warpgroup.h). */
+bool cuda_target_has_groups(const CudaNvrtc *nvrtc, int arch);
+
 #endif

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/integer.h"
 #include "codegen/gpu/attention/attention.h"
 #include "runtime/device/attention_shape.h"
 
@@ -60,6 +61,7 @@ static bool describe(const GpuDevice *device, const Node *node, GpuAttentionText
                                .shared_most = device->limits->shared_most,
                                .positive = (float)attr_float(node, "scale", 1) > 0,
                                .matrix = device->limits->matrix,
+                               .groups = device->limits->groups,
                                .empty = (GpuEmpty)attr_int(node, "empty", EMPTY_NAN)};
     if (node->input_count < STEPS || !node->inputs[Q] || !node->inputs[K] || !node->inputs[V]) return false;
     text->dtype = node->inputs[Q]->dtype;
@@ -80,8 +82,9 @@ static Status render_functions(Arena *arena, const GpuAttentionText *attention, 
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    const char *const *suffixes = gpu_attention_suffixes(attention);
-    for (int i = 0; suffixes[i]; i++) {
+    const char *suffixes[GPU_ATTENTION_FUNCTIONS];
+    int count = gpu_attention_suffixes(attention, suffixes);
+    for (int i = 0; i < count; i++) {
         Text text = text_make(arena);
         gpu_attention_render(&text, attention, dialect, "attention", suffixes[i]);
         sources[i] = text.data;
@@ -91,9 +94,8 @@ static Status render_functions(Arena *arena, const GpuAttentionText *attention, 
 }
 
 static Status load_programs(GpuDevice *device, GpuAttention *attention) {
-    const char *sources[GPU_ATTENTION_FUNCTIONS], *const *suffixes = gpu_attention_suffixes(&attention->text);
-    int count = 0;
-    while (suffixes[count]) count++;
+    const char *sources[GPU_ATTENTION_FUNCTIONS], *suffixes[GPU_ATTENTION_FUNCTIONS];
+    int count = gpu_attention_suffixes(&attention->text, suffixes);
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
     Status status = render_functions(arena, &attention->text, device->driver->dialect, sources);
@@ -159,12 +161,14 @@ static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const
     for (int i = 0; i < node->input_count; i++)
         if (!inputs[i] || inputs[i]->dtype != node->inputs[i]->dtype) return wrong(a, "an input is missing");
     TRY(attention_shape(node, inputs, symbols, output, &shape));
-    int64_t kv_heads = shape.k_heads > shape.v_heads ? shape.k_heads : shape.v_heads;
-    bool fits = (shape.k_heads == 1 || shape.k_heads == kv_heads) && (shape.v_heads == 1 || shape.v_heads == kv_heads);
-    fits &= shape.size == a->text.size && shape.width == a->text.width;
-    if (!fits) return wrong(a, "the shapes of queries, keys and values do not fit together");
+    int64_t k_heads = most(shape.k_heads, 1), v_heads = most(shape.v_heads, 1), kv_heads = k_heads;
+    while (kv_heads % v_heads) kv_heads += k_heads; /* the least multiple of both divides the heads as they do */
+    if (shape.size != a->text.size || shape.width != a->text.width)
+        return wrong(a, "the sizes of keys and values are not those of the program");
     *run = (GpuAttentionRun){.lead = {shape.lead[0], shape.lead[1], shape.lead[2]},
                              .kv_heads = kv_heads,
+                             .k_share = kv_heads / k_heads,
+                             .v_share = kv_heads / v_heads,
                              .queries = shape.queries,
                              .keys = shape.keys,
                              .offset = shape.offset,
@@ -185,8 +189,9 @@ static GpuArgument buffer_argument(void *data) { return (GpuArgument){.kind = GP
 static Status launch(GpuDevice *d, GpuStream *stream, const GpuAttention *a, const GpuAttentionLaunch *l,
                      const Tensor *const *inputs, void *scratch, const Tensor *output) {
     GpuArgument arguments[GPU_ATTENTION_ARGUMENTS + GPU_ATTENTION_STEPS + 7];
-    const char *const *suffixes = gpu_attention_suffixes(&a->text);
+    const char *suffixes[GPU_ATTENTION_FUNCTIONS];
     int count = 0, function = 0;
+    gpu_attention_suffixes(&a->text, suffixes);
     while (strcmp(suffixes[function], l->suffix)) function++;
     for (int i = Q; i <= V && !l->join; i++) arguments[count++] = buffer_argument(inputs[i]->data);
     arguments[count++] = buffer_argument(output->data);
