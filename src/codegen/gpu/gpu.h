@@ -44,7 +44,7 @@ typedef enum GpuClass { GPU_POINTWISE, GPU_INNER, GPU_OUTER, GPU_TRANSPOSE } Gpu
 typedef struct GpuEven {
     int vector; /* as in GpuSchedule, as are step, hold and partial; 0: there are no such functions */
     int step, hold, partial;
-    int lane;        /* the size of the vector axis must be a multiple of this, */
+    int lane;        /* the size of the vector axis, and of TRANSPOSE's other one, must be a multiple of this, */
     uint64_t params; /* and of `vector` each parameter whose bit is set: strides and offsets */
 } GpuEven;
 
@@ -54,9 +54,9 @@ typedef struct GpuSchedule {
                    1, 2, 4, 8 */
     int step;   /* elements between two of a vector: 1, or 16 where a thread draws random words (four elements 16 apart
                    share a Philox counter, graph/prim.h); vectors of 8 are then 4 pairs of neighbours (of halves) */
-    int hold;   /* vectors of a row that a thread keeps in registers; 0: no `held` function */
-    int tile;   /* TRANSPOSE: the tile's side */
-    int block;  /* most threads of a block that holds rows or columns */
+    int hold;  /* vectors of a row that a thread keeps in registers; 0: no `held` function; TRANSPOSE: rows of a tile */
+    int tile;  /* TRANSPOSE: the tile's side */
+    int block; /* most threads of a block that holds rows or columns */
     /* Bytes of scratch that a row, or a vector of columns, takes for each of the blocks that share it. */
     int partial;
     GpuEven even;

@@ -144,7 +144,8 @@ void emit_load(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
     const char *type = memory_type(r->k->buffers.items[inst->buffer].dtype), *offset = arena_format(r->arena, "o%d", i);
     if (r->tiled && r->tiled[i]) {
-        emit_line(r, "l%d.e[0] = t%d[x * %d + y];", i, i, r->schedule.tile + 1);
+        emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) l%d.e[j] = t%d[(x + j) * %d + y];", r->schedule.vector, i, i,
+                  r->schedule.tile + 1);
         return;
     }
     emit_offset(r, i, offset);

@@ -342,15 +342,15 @@ static void emit_place(GpuRender *r) {
 }
 
 /* Loads that are all on their way before the first is used: as many as these registers take (of 4 bytes); a quarter beside random
- * numbers, which take registers of their own. */
+ * numbers, which take registers of their own. tiled: [instruction], loads that go through a tile; NULL: none. */
 enum { HOISTED_REGISTERS = 64 };
 
-static bool hoist_loads(GpuRender *r) {
+static bool hoist_loads(GpuRender *r, const bool *tiled) {
     int registers = 0;
     bool any = false;
     for (int i = 0; i < r->k->insts.count; i++) {
         r->hoisted[i] = false;
-        if (!is_point(r, i) || !is_wide_load(r, i)) continue;
+        if (!is_point(r, i) || !is_wide_load(r, i) || (tiled && tiled[i])) continue;
         size_t bytes = dtype_size(r->k->buffers.items[inst_at(r, i)->buffer].dtype);
         int own = (r->schedule.hold * r->schedule.vector * (int)bytes + 3) / 4;
         if (registers + own > (gpu_draws(r->k) ? HOISTED_REGISTERS / 4 : HOISTED_REGISTERS)) continue;
@@ -373,7 +373,7 @@ static void close_held_loop(GpuRender *r) {
 }
 
 static void emit_held_loop(GpuRender *r) {
-    bool ahead = hoist_loads(r);
+    bool ahead = hoist_loads(r, NULL);
     if (ahead) { /* in a scope of their own: another stage may load the same */
         emit_line(r, "{");
         r->indent++;
@@ -558,7 +558,7 @@ static void emit_pointwise(GpuRender *r) {
 }
 
 /* --- transpose --- */
-static void choose_tiled(GpuRender *r) {
+static const bool *choose_tiled(GpuRender *r) {
     bool *tiled = ARENA_ARRAY(r->arena, bool, r->k->insts.count + 1);
     size_t used = 0;
     for (int i = 0; i < r->k->insts.count; i++) {
@@ -567,7 +567,7 @@ static void choose_tiled(GpuRender *r) {
         tiled[i] = used + bytes <= GPU_TILE_BYTES;
         if (tiled[i]) used += bytes;
     }
-    r->tiled = tiled;
+    return tiled;
 }
 
 /* The tile's corner, and the indices of the other axes. */
@@ -581,43 +581,69 @@ static void emit_corner(GpuRender *r) {
     emit_line(r, "const %s task = %s, across_from = (upper - task * across_tiles) * %d;", r->index,
               quotient(r, "upper", "across_tiles"), tile);
     if (others) emit_indices(r, others, "task");
-    emit_line(r, "const %s x = THREAD & %d, y0 = THREAD / %d;", r->index, tile - 1, tile);
+    int threads = tile / r->schedule.vector; /* of a row */
+    emit_line(r, "const %s x = (THREAD & %d) * %d, y0 = THREAD / %d;", r->index, threads - 1, r->schedule.vector,
+              threads);
 }
 
 static void open_tile_rows(GpuRender *r, int axis_x, const char *from_x, int axis_y, const char *from_y) {
     emit_line(r, "const %s i%d = %s + x;", r->index, axis_x, from_x);
-    int at_once = BOUND / 2 / r->schedule.tile; /* rows that a block's threads take */
-    emit_open(r, "UNROLL for (i32 n = 0; n < %d; n++)", r->schedule.tile / at_once);
-    emit_line(r, "const %s y = y0 + n * %d, i%d = %s + y;", r->index, at_once, axis_y, from_y);
+    emit_open(r, "UNROLL for (i32 e = 0; e < %d; e++)", r->schedule.hold);
+    emit_line(r, "const %s y = y0 + e * %d, i%d = %s + y;", r->index, r->schedule.tile / r->schedule.hold, axis_y,
+              from_y);
     emit_open(r, "if (i%d < %s && i%d < %s)", axis_x, size_text(r, axis_x), axis_y, size_text(r, axis_y));
 }
 
+/* Loads that are contiguous across, to the tiles. */
+static void fill_tiles(GpuRender *r, const bool *tiled) {
+    int tile = r->schedule.tile, across = r->k->tile_axis, lane = r->vector_axis;
+    r->vector_axis = across;
+    open_tile_rows(r, across, "across_from", lane, "lane_from");
+    for (int i = 0; i < r->k->insts.count; i++) {
+        if (!tiled[i]) continue;
+        declare_loaded(r, i);
+        emit_load(r, i);
+        emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) t%d[y * %d + x + j] = l%d.e[j];", r->schedule.vector, i,
+                  tile + 1, i);
+    }
+    emit_close(r);
+    emit_close(r);
+    r->vector_axis = lane;
+}
+
+/* All loads are on their way before the barrier: behind it each would wait for the store before it, which it may not
+ * overtake. */
 static void emit_transpose(GpuRender *r) {
     int tile = r->schedule.tile, across = r->k->tile_axis, lane = r->vector_axis;
-    choose_tiled(r);
+    const bool *tiled = choose_tiled(r);
     for (int i = 0; i < r->k->insts.count; i++)
-        if (r->tiled[i])
+        if (tiled[i])
             emit_line(r, "SHARED %s t%d[%d];", memory_type(r->k->buffers.items[inst_at(r, i)->buffer].dtype), i,
                       tile * (tile + 1));
     r->stage = 0;
     emit_outside(r);
     emit_corner(r);
+    bool any = find_needed(r), ahead = hoist_loads(r, tiled);
+    for (int i = 0; i < r->k->insts.count; i++)
+        if (r->hoisted[i]) declare_loaded(r, i);
+    if (ahead) {
+        emit_line(r, "{");
+        r->indent++;
+        open_tile_rows(r, lane, "lane_from", across, "across_from");
+        for (int i = 0; i < r->k->insts.count; i++)
+            if (r->hoisted[i]) emit_load(r, i);
+        emit_close(r);
+        emit_close(r);
+        emit_close(r);
+    }
     emit_line(r, "{");
     r->indent++;
-    open_tile_rows(r, across, "across_from", lane, "lane_from");
-    for (int i = 0; i < r->k->insts.count; i++) {
-        if (!r->tiled[i]) continue;
-        const KernelInst *inst = inst_at(r, i);
-        emit_offset(r, i, F("o%d", i));
-        emit_line(r, "t%d[y * %d + x] = READ(%s, b%d + o%d);", i, tile + 1,
-                  memory_type(r->k->buffers.items[inst->buffer].dtype), inst->buffer, i);
-    }
-    emit_close(r);
-    emit_close(r);
+    fill_tiles(r, tiled);
     emit_close(r);
     emit_line(r, "BARRIER;");
+    r->tiled = tiled;
     open_tile_rows(r, lane, "lane_from", across, "across_from");
-    if (find_needed(r)) emit_point(r);
+    if (any) emit_point(r);
     emit_close(r);
     emit_close(r);
 }
@@ -686,7 +712,8 @@ static void render_one(GpuRender *r, const Kernel *kernel, const char *name) {
         else
             begin_kernel(r, kernel, &schedule);
         r->hold = gpu_is_held(suffix) ? gpu_held_values(r->arena, kernel) : NULL;
-        r->hoisted = r->hold ? ARENA_ARRAY(r->arena, bool, kernel->insts.count + 1) : NULL;
+        r->hoisted =
+            r->hold || schedule.class == GPU_TRANSPOSE ? ARENA_ARRAY(r->arena, bool, kernel->insts.count + 1) : NULL;
         emit_function(r, name, suffix);
     }
 }

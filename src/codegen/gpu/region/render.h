@@ -26,10 +26,11 @@ typedef struct GpuRender {
     uint32_t loop_axes; /* axes that the loops around a point run over: the reduced ones, or all without reductions */
     bool *needed;       /* [instruction] computed at a point of the present stage */
     bool *hoisted; /* [instruction] of `held`: loads of the present stage that are done before all else; else NULL */
-    const bool *tiled; /* [instruction] of transposes: loads that go through a tile; else NULL */
-    int stage;         /* the present one */
-    Text body;         /* functions so far */
-    Text helpers;      /* functions that the body calls */
+    const bool
+        *tiled;   /* [instruction] of transposes, behind the barrier: loads that have gone through a tile; else NULL */
+    int stage;    /* the present one */
+    Text body;    /* functions so far */
+    Text helpers; /* functions that the body calls */
     VEC(const char *) known_helpers;
     int indent;
     bool inside; /* at a point: in the j loop */

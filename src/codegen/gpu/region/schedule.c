@@ -122,11 +122,11 @@ static void choose_vectors(const Kernel *k, GpuClass class, int64_t multiple, in
 /* Parameters that must be multiples of a vector so that accesses along the vector axis begin at such: of strides along
  * other axes, and offsets. False: there are too many parameters, or a constant stride is none. */
 static bool uneven_params(const Kernel *k, int vector, uint64_t *out_params) {
-    int lane = gpu_vector_axis(k);
     *out_params = 0;
     if (k->param_count > 64) return false;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelAccess *a = k->insts.items[i].access;
+        int lane = a && k->tile_axis >= 0 && gpu_goes_through_tile(k, i) ? k->tile_axis : gpu_vector_axis(k);
         if (!a || a->kind[lane] != STRIDE_ONE) continue;
         for (int axis = 0; axis <= k->axis_count; axis++) {
             if (axis == lane) continue;
@@ -178,10 +178,33 @@ static int tile_of(const Kernel *k) {
     return bytes <= GPU_TILE_BYTES ? LARGE_TILE : TILE;
 }
 
+/* Rows of a tile that a thread has a vector of each of. */
+static int rows_of_tile(int tile, int vector) { return tile * tile / vector / BLOCK; }
+
+/* Elements of less than 4 bytes go by 8 bytes; larger ones would meet the same banks of the tile, and fill lines by
+ * themselves. */
+static GpuEven even_transpose(const Kernel *k, int tile) {
+    size_t bytes = 1;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        size_t own = inst->access ? dtype_size(k->buffers.items[inst->buffer].dtype) : 1;
+        if (own > bytes) bytes = own;
+    }
+    GpuEven even = {.vector = bytes < 4 ? 8 / (int)bytes : 1, .step = 1}, none = {0};
+    even.lane = even.vector;
+    even.hold = rows_of_tile(tile, even.vector);
+    const int axes[] = {gpu_vector_axis(k), k->tile_axis};
+    for (int i = 0; i < 2; i++)
+        if (k->axes[axes[i]].param < 0 && k->axes[axes[i]].size % even.vector) return none;
+    return even.vector > 1 && even.hold && uneven_params(k, even.vector, &even.params) ? even : none;
+}
+
 GpuSchedule gpu_schedule(const Kernel *k) {
     GpuSchedule s = {.class = class_of(k), .vector = 1, .step = 1};
     if (s.class == GPU_TRANSPOSE) {
         s.tile = tile_of(k);
+        s.hold = rows_of_tile(s.tile, 1);
+        if (!k->general) s.even = even_transpose(k, s.tile);
         return s;
     }
     choose_vectors(k, s.class, k->general ? 1 : k->axes[gpu_vector_axis(k)].multiple, &s.vector, &s.step, &s.hold);
@@ -390,6 +413,7 @@ bool gpu_is_small(const Kernel *k, const KernelAccess *const *accesses, int coun
 
 static bool is_even(const Kernel *k, const GpuEven *even, const int64_t *params) {
     if (!even->vector || axis_size(&k->axes[gpu_vector_axis(k)], params) % even->lane) return false;
+    if (k->tile_axis >= 0 && axis_size(&k->axes[k->tile_axis], params) % even->lane) return false;
     for (uint64_t left = even->params; left; left &= left - 1)
         if (params[__builtin_ctzll(left)] % even->vector) return false;
     return true;
