@@ -498,8 +498,7 @@ static void emit_units(GpuRender *r) {
     const char *block = r->hold ? "BLOCK" : "block";
     if (!r->hold) { /* every other launch goes the other way: what the one before read last is in the cache */
         emit_line(r, "const %s turn = first & 1 ? BLOCKS - 1 - BLOCK : BLOCK;", r->index);
-        emit_line(r, "const %s block = %s, part = turn - block * splits;", r->index,
-                  small_quotient(r, "turn", "splits"));
+        emit_line(r, "const %s block = %s, part = turn - block * parts;", r->index, small_quotient(r, "turn", "parts"));
     }
     if (!outer) {
         emit_line(r, "const %s g = THREAD & (group - 1), own = %s * %s + %s;", r->index, block,
@@ -651,8 +650,9 @@ static void emit_transpose(GpuRender *r) {
 /* --- functions --- */
 static const char *const *extra_arguments(const GpuRender *r) {
     static const char *const one[] = {"total", NULL}, *const none[] = {NULL},
-                             *const texts[2][2][5] = {{{"units", "group", "splits", "first"}, {"units", "group"}},
-                                                      {{"units", "lanes", "splits", "first"}, {"units", "lanes"}}};
+                             *const texts[2][2][6] = {
+                                 {{"units", "group", "splits", "first", "parts"}, {"units", "group"}},
+                                 {{"units", "lanes", "splits", "first", "parts"}, {"units", "lanes"}}};
     switch (r->schedule.class) {
     case GPU_POINTWISE: return one;
     case GPU_TRANSPOSE: return none;

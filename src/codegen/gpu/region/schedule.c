@@ -10,7 +10,7 @@ enum { ACCESS_BYTES = 16, MOST_VECTOR = 8, RANDOM_STEP = 16, RANDOM_VECTOR = 4, 
 enum { HELD_REGISTERS = 64, MOST_HOLD = 4 };
 enum { BLOCK = 256, LARGE_BLOCK = 512, TILE = 32, LARGE_TILE = 64 };
 /* Blocks that keep a multiprocessor busy in a grid-stride loop; and in a reduction that is split. */
-enum { WAVES = 32, SPLIT_WAVES = 4, MOST_SPLITS = 256, LONGEST_SUM = 1024 };
+enum { WAVES = 32, SPLIT_WAVES = 6, MOST_SPLITS = 256, LONGEST_SUM = 1024 };
 /* Elements of a column, vectors of a thread's row, that a split should have at least: what it leaves in scratch memory
  * is then below a hundredth of what it reads. */
 enum { SPLIT_ROWS = 256, SPLIT_VECTORS = 4 };
@@ -299,15 +299,29 @@ static void launch_transpose(const Kernel *k, const GpuSchedule *s, const int64_
     out->items[0] = (GpuLaunch){.suffix = suffixes[0][ONE], .grid = tiles, .block = BLOCK, .extra_count = 0};
 }
 
-/* One launch a stage where a row is shared by several blocks, else one for all. */
-static void add_stages(const Kernel *k, GpuLaunch launch, int64_t splits, GpuLaunches *out) {
+/* Whether a stage goes through rows or columns, or has only results to store. */
+static bool has_loop(const Kernel *k, int stage) {
+    uint32_t reduced = gpu_reduced_axes(k);
+    bool any = stage < k->stage_count - 1;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        any |= inst->op == K_STORE && inst->stage == stage && inst->axes & reduced;
+    }
+    return any;
+}
+
+/* One launch a stage where a row is shared by several blocks, else one for all. A stage that only stores results takes
+ * one block for each `splits` of the others. */
+static void add_stages(const Kernel *k, GpuLaunch launch, int64_t blocks, int64_t splits, GpuLaunches *out) {
     out->count = splits > 1 ? k->stage_count : 1;
     launch.extra[launch.extra_count++] = splits;
-    launch.extra[launch.extra_count] = 0;
     for (int i = 0; i < out->count; i++) {
-        out->items[i] = launch;
-        out->items[i].extra[launch.extra_count] = i;
-        out->items[i].extra_count = launch.extra_count + 1;
+        GpuLaunch *l = &out->items[i];
+        int64_t parts = has_loop(k, i) ? splits : 1;
+        *l = launch;
+        l->grid = blocks * parts;
+        l->extra[l->extra_count++] = i;
+        l->extra[l->extra_count++] = parts;
     }
 }
 
@@ -315,13 +329,13 @@ static size_t partial_bytes(const GpuSchedule *s, int64_t units, int64_t splits)
     return splits > 1 ? (size_t)(units * splits * s->partial) : 0;
 }
 
-/* Blocks that share a row or a column: so that all of the device has work, and no sum of a thread grows so long that
- * its rounding errors do. */
+/* Blocks that share a row or a column: so that all of the device has work at once (one block more, and the others wait
+ * for it), and no sum of a thread grows so long that its rounding errors do. */
 static int64_t choose_splits(const Kernel *k, const GpuLimits *limits, int64_t blocks, int64_t most_useful,
                              int64_t a_thread) {
     int64_t wanted = (int64_t)limits->multiprocessors * SPLIT_WAVES, splits = 1;
     if (k->stage_count > GPU_MAX_LAUNCHES) return 1;
-    if (blocks * 2 < wanted) splits = least(ceil_div(wanted, blocks), most_useful);
+    if (blocks * 2 <= wanted) splits = least(wanted / blocks, most_useful);
     return least(most(splits, ceil_div(a_thread, LONGEST_SUM)), MOST_SPLITS);
 }
 
@@ -343,9 +357,8 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
     }
     int64_t group = least(power_above(vectors), BLOCK), blocks = ceil_div(rows, BLOCK / group);
     int64_t splits = choose_splits(k, limits, blocks, vectors / (group * SPLIT_VECTORS), vectors / group);
-    GpuLaunch launch = {
-        .suffix = suffixes[0][LONG], .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {rows, group}};
-    add_stages(k, launch, splits, out);
+    GpuLaunch launch = {.suffix = suffixes[0][LONG], .block = BLOCK, .extra_count = 2, .extra = {rows, group}};
+    add_stages(k, launch, blocks, splits, out);
     out->scratch_bytes = partial_bytes(s, rows, splits);
 }
 
@@ -367,12 +380,8 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
     }
     int64_t blocks = x->tasks * ceil_div(vectors, lanes), group = block / lanes;
     int64_t splits = choose_splits(k, limits, blocks, x->reduced / SPLIT_ROWS, x->reduced / group);
-    GpuLaunch launch = {.suffix = suffixes[0][LONG],
-                        .grid = blocks * splits,
-                        .block = BLOCK,
-                        .extra_count = 2,
-                        .extra = {units, lanes}};
-    add_stages(k, launch, splits, out);
+    GpuLaunch launch = {.suffix = suffixes[0][LONG], .block = BLOCK, .extra_count = 2, .extra = {units, lanes}};
+    add_stages(k, launch, blocks, splits, out);
     out->scratch_bytes = partial_bytes(s, units, splits);
 }
 
