@@ -134,8 +134,8 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     };
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
     plan_matrix(text, &plan, 1, &plan.tiles[TILE_TALL]);
-    plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
     plan_groups(text, &plan, &plan.tiles[TILE_GROUPS]);
+    if (plan.tiles[TILE_GROUPS].form == FORM_NONE) plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
     plan_squares(text, &plan, &plan.tiles[TILE_LONG]);
     plan_stream(text, false, &plan.tiles[TILE_STREAM]);
     plan_stream(text, true, &plan.tiles[TILE_ONE]);

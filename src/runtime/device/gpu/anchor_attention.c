@@ -2,6 +2,7 @@
 /* The anchor "attention" on the GPU device: the program for a node, the strides of a run, the launches. */
 #include "runtime/device/gpu/anchor_attention.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/integer.h"
@@ -21,8 +22,10 @@ struct GpuAttention {
     GpuAttentionText text;
     int input[ATTENTION_STEPS]; /* of each step; -1: none */
     float scale;
-    GpuProgram *programs[GPU_ATTENTION_FUNCTIONS]; /* one a function, so that they are compiled beside each other */
-    const GpuFunction *functions[GPU_ATTENTION_FUNCTIONS];
+    pthread_mutex_t lock;
+    /* One a function, so that they are compiled beside each other, and so that those alone are that runs ask for. */
+    GpuProgram *programs[GPU_ATTENTION_FUNCTIONS];
+    const GpuFunction *functions[GPU_ATTENTION_FUNCTIONS]; /* NULL: not asked for so far */
 };
 
 /* ---- the node ---- */
@@ -78,12 +81,10 @@ bool gpu_attention_runs(const GpuDevice *device, const Node *node) {
 }
 
 static Status render_functions(Arena *arena, const GpuAttentionText *attention, GpuDialect dialect,
-                               const char **sources) {
+                               const char *const *suffixes, int count, const char **sources) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    const char *suffixes[GPU_ATTENTION_FUNCTIONS];
-    int count = gpu_attention_suffixes(attention, suffixes);
     for (int i = 0; i < count; i++) {
         Text text = text_make(arena);
         gpu_attention_render(&text, attention, dialect, "attention", suffixes[i]);
@@ -93,52 +94,31 @@ static Status render_functions(Arena *arena, const GpuAttentionText *attention, 
     return NULL;
 }
 
-static Status load_programs(GpuDevice *device, GpuAttention *attention) {
-    const char *sources[GPU_ATTENTION_FUNCTIONS], *suffixes[GPU_ATTENTION_FUNCTIONS];
-    int count = gpu_attention_suffixes(&attention->text, suffixes);
+/* The functions whose bits are set and that are not there yet. With the lock held, or before the anchor runs. */
+static Status load_functions(GpuDevice *device, GpuAttention *attention, uint32_t wanted) {
+    const char *sources[GPU_ATTENTION_FUNCTIONS], *all[GPU_ATTENTION_FUNCTIONS], *suffixes[GPU_ATTENTION_FUNCTIONS];
+    GpuProgram *programs[GPU_ATTENTION_FUNCTIONS];
+    int of[GPU_ATTENTION_FUNCTIONS], count = 0, every = gpu_attention_suffixes(&attention->text, all);
+    for (int i = 0; i < every; i++)
+        if (wanted >> i & 1 && !attention->functions[i]) of[count] = i, suffixes[count++] = all[i];
+    if (!count) return NULL;
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    Status status = render_functions(arena, &attention->text, device->driver->dialect, sources);
-    if (!status) status = gpu_programs_get(device, sources, count, NULL, attention->programs);
+    Status status = render_functions(arena, &attention->text, device->driver->dialect, suffixes, count, sources);
+    if (!status) status = gpu_programs_get(device, sources, count, NULL, programs);
     arena_destroy(arena);
     TRY(status);
     for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "attention%s", suffixes[i]);
-        TRY(gpu_program_function(attention->programs[i], name, &attention->functions[i]));
+        gpu_program_release(attention->programs[of[i]]); /* of a function that was not found before */
+        attention->programs[of[i]] = programs[i];
+        if (!status) status = gpu_program_function(programs[i], name, &attention->functions[of[i]]);
     }
-    return NULL;
+    return status;
 }
 
-Status gpu_attention_prepare(GpuDevice *device, const Node *node, GpuAttention **out_attention) {
-    *out_attention = NULL;
-    GpuAttention *attention = calloc(1, sizeof *attention);
-    if (!attention) return status_out_of_memory();
-    attention->node = node;
-    attention->scale = (float)attr_float(node, "scale", 1);
-    Status status = describe(device, node, &attention->text, attention->input)
-                        ? load_programs(device, attention)
-                        : status_error(STATUS_FAULT, "an attention that this device does not run");
-    if (status) {
-        gpu_attention_release(attention);
-        return status_at(status, "node \"%s\"", node_origin_name(node));
-    }
-    *out_attention = attention;
-    return NULL;
-}
-
-void gpu_attention_release(GpuAttention *attention) {
-    if (!attention) return;
-    for (int i = 0; i < GPU_ATTENTION_FUNCTIONS; i++) gpu_program_release(attention->programs[i]);
-    free(attention);
-}
-
-const char *gpu_attention_how(const GpuAttention *attention) {
-    (void)attention;
-    return "blockwise";
-}
-
-/* ---- runs ---- */
+/* ---- sizes ---- */
 
 static Status wrong(const GpuAttention *attention, const char *what) {
     return status_error(STATUS_INVALID, "%s (attention): %s", node_origin_name(attention->node), what);
@@ -184,15 +164,95 @@ static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const
     return NULL;
 }
 
+static int function_of(const GpuAttention *a, const char *suffix) {
+    const char *suffixes[GPU_ATTENTION_FUNCTIONS];
+    int function = 0;
+    gpu_attention_suffixes(&a->text, suffixes);
+    while (strcmp(suffixes[function], suffix)) function++;
+    return function;
+}
+
+static bool known_tensor(const Value *value, Tensor *t) {
+    *t = (Tensor){.dtype = value->dtype, .rank = value->rank};
+    for (int i = 0; i < value->rank; i++)
+        if (!dim_is_const(value->dims[i], &t->dims[i])) return false;
+    return true;
+}
+
+/* The functions that runs will ask for: where all sizes are known, those of tensors that begin at whole 16 bytes, which most
+ * do, else all of them. */
+static uint32_t expected_functions(const GpuDevice *device, const GpuAttention *a) {
+    enum { ALL = (1u << GPU_ATTENTION_FUNCTIONS) - 1 };
+    const Node *node = a->node;
+    Tensor tensors[STEPS + ATTENTION_STEPS], output;
+    const Tensor *inputs[STEPS + ATTENTION_STEPS];
+    GpuAttentionRun run;
+    GpuAttentionLaunches launches;
+    int count;
+    const Dim *const *offset = attr_dims(node, "offset", &count);
+    bool known = known_tensor(node->outputs[0], &output) && (!count || dim_is_const(offset[0], NULL));
+    for (int i = 0; i < node->input_count && known; i++) {
+        known = known_tensor(node->inputs[i], &tensors[i]);
+        inputs[i] = &tensors[i];
+    }
+    if (!known) return ALL;
+    Status wrong_sizes = bind_run(a, inputs, NULL, &output, &run); /* which the run will tell */
+    status_free(wrong_sizes);
+    if (wrong_sizes || !gpu_attention_launches(&a->text, &run, device->limits, &launches)) return 0;
+    uint32_t functions = 0;
+    for (int i = 0; i < launches.count; i++) functions |= 1u << function_of(a, launches.items[i].suffix);
+    return functions;
+}
+
+Status gpu_attention_prepare(GpuDevice *device, const Node *node, GpuAttention **out_attention) {
+    *out_attention = NULL;
+    GpuAttention *attention = calloc(1, sizeof *attention);
+    if (!attention) return status_out_of_memory();
+    pthread_mutex_init(&attention->lock, NULL);
+    attention->node = node;
+    attention->scale = (float)attr_float(node, "scale", 1);
+    Status status = describe(device, node, &attention->text, attention->input)
+                        ? load_functions(device, attention, expected_functions(device, attention))
+                        : status_error(STATUS_FAULT, "an attention that this device does not run");
+    if (status) {
+        gpu_attention_release(attention);
+        return status_at(status, "node \"%s\"", node_origin_name(node));
+    }
+    *out_attention = attention;
+    return NULL;
+}
+
+void gpu_attention_release(GpuAttention *attention) {
+    if (!attention) return;
+    for (int i = 0; i < GPU_ATTENTION_FUNCTIONS; i++) gpu_program_release(attention->programs[i]);
+    pthread_mutex_destroy(&attention->lock);
+    free(attention);
+}
+
+const char *gpu_attention_how(const GpuAttention *attention) {
+    (void)attention;
+    return "blockwise";
+}
+
+/* ---- runs ---- */
+
 static GpuArgument buffer_argument(void *data) { return (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = data}; }
 
-static Status launch(GpuDevice *d, GpuStream *stream, const GpuAttention *a, const GpuAttentionLaunch *l,
+static Status find_function(GpuDevice *d, GpuAttention *a, const char *suffix, const GpuFunction **out_function) {
+    int i = function_of(a, suffix);
+    pthread_mutex_lock(&a->lock);
+    Status status = load_functions(d, a, 1u << i);
+    *out_function = a->functions[i];
+    pthread_mutex_unlock(&a->lock);
+    return status;
+}
+
+static Status launch(GpuDevice *d, GpuStream *stream, GpuAttention *a, const GpuAttentionLaunch *l,
                      const Tensor *const *inputs, void *scratch, const Tensor *output) {
     GpuArgument arguments[GPU_ATTENTION_ARGUMENTS + GPU_ATTENTION_STEPS + 7];
-    const char *suffixes[GPU_ATTENTION_FUNCTIONS];
-    int count = 0, function = 0;
-    gpu_attention_suffixes(&a->text, suffixes);
-    while (strcmp(suffixes[function], l->suffix)) function++;
+    const GpuFunction *function;
+    int count = 0;
+    TRY(find_function(d, a, l->suffix, &function));
     for (int i = Q; i <= V && !l->join; i++) arguments[count++] = buffer_argument(inputs[i]->data);
     arguments[count++] = buffer_argument(output->data);
     arguments[count++] = buffer_argument(scratch);
@@ -201,8 +261,7 @@ static Status launch(GpuDevice *d, GpuStream *stream, const GpuAttention *a, con
     if (!l->join) arguments[count++] = (GpuArgument){.kind = GPU_ARG_F32, .f32 = a->scale};
     for (int i = 0; i < l->count; i++) arguments[count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = l->arguments[i]};
     if (l->shared_bytes) arguments[count++] = (GpuArgument){.kind = GPU_ARG_SHARED, .i64 = (int64_t)l->shared_bytes};
-    return gpu_watch(
-        d, d->driver->launch(d->context, stream->stream, a->functions[function], l->grid, l->block, arguments, count));
+    return gpu_watch(d, d->driver->launch(d->context, stream->stream, function, l->grid, l->block, arguments, count));
 }
 
 Status gpu_attention_run(GpuDevice *device, Stream *stream, GpuAttention *a, const Tensor *const *inputs,
