@@ -196,6 +196,30 @@ static Value *pass_expand(Lowering *l, const Node *node) {
     return permute_back(l, expand(l, p.source, shape, p.rank), &p);
 }
 
+/* A reshape that only joins axes which were neighbours in this order before the permute, too: a picture's lines and columns to
+ * one axis, say. */
+static Value *pass_joining_reshape(Lowering *l, const Node *node, const Permuted *p) {
+    const Value *x = node->inputs[0], *y = node->outputs[0];
+    const Dim *dims[MAX_RANK];
+    int first[MAX_RANK], perm[MAX_RANK], next = 0;
+    for (int a = 0; a < y->rank; a++) {
+        if (next == x->rank) return NULL;
+        first[a] = next;
+        const Dim *joined = x->dims[next++];
+        while (joined != y->dims[a]) {
+            if (next == x->rank || p->perm[next] != p->perm[next - 1] + 1) return NULL;
+            joined = dim_mul(l->dims, joined, x->dims[next++]);
+        }
+    }
+    if (next != x->rank) return NULL;
+    for (int a = 0; a < y->rank; a++) {
+        perm[a] = 0;
+        for (int b = 0; b < y->rank; b++) perm[a] += p->perm[first[b]] < p->perm[first[a]];
+        dims[perm[a]] = y->dims[a];
+    }
+    return permute(l, reshape(l, p->source, dims, y->rank), perm);
+}
+
 /* A reshape that only adds or drops axes of size 1 leaves the order of the others, so the permute can come after it. */
 static Value *pass_reshape(Lowering *l, const Node *node) {
     Permuted p;
@@ -207,7 +231,8 @@ static Value *pass_reshape(Lowering *l, const Node *node) {
         if (!is_unit(x, i)) real_x[nx++] = i;
     for (int i = 0; i < y->rank; i++)
         if (!is_unit(y, i)) real_y[ny++] = i;
-    if (nx != ny || nx == 0) return NULL;
+    if (nx == 0) return NULL;
+    if (nx != ny) return pass_joining_reshape(l, node, &p);
     for (int i = 0; i < nx; i++)
         if (x->dims[real_x[i]] != y->dims[real_y[i]]) return NULL;
     /* z = reshape(source): y's axes in the order in which the source has them; units stay where they are relative to

@@ -356,6 +356,50 @@ static Status group_of(Lowering *l, const Node *n, int64_t *out_group) {
     return NULL;
 }
 
+/* Whether windows neither overlap nor leave anything out nor reach beyond the edges, and have few channels, of which a
+ * convolution's loops would be short: a picture's patches, as vision transformers embed them. */
+enum { PATCH_CHANNELS = 8, PATCH_ELEMENTS = 128 };
+
+static bool takes_patches(const Value *x, const Value *w, const Geometry *g, int64_t group, int64_t pad_value) {
+    int64_t channels, kernel, size, pad, elements = 1;
+    bool whole = group == 1 && !pad_value && dtype_is_float(x->dtype) && x->dtype == w->dtype &&
+                 x->rank + g->spatial <= MAX_RANK && dim_is_const(w->dims[1], &channels) &&
+                 channels <= PATCH_CHANNELS && x->dims[1] == w->dims[1];
+    for (int i = 0; i < g->spatial && whole; i++) {
+        whole = dim_is_const(w->dims[2 + i], &kernel) && dim_is_const(x->dims[2 + i], &size) &&
+                kernel == g->strides[i] && g->dilations[i] == 1 && size % kernel == 0;
+        for (int end = 0; end < 2 && whole; end++)
+            whole = dim_is_const(g->pads[end * g->spatial + i], &pad) && pad == 0;
+        if (whole) elements *= kernel;
+    }
+    return whole && elements * channels >= PATCH_ELEMENTS;
+}
+
+/* A product of the patches, each in a row, by the kernels: x [N, C, s * k...], w [M, C, k...]. */
+static Value *conv_of_patches(Lowering *l, Value *x, Value *w, Value *bias, const Geometry *g) {
+    const Dim **apart = size_array(l, x->rank + g->spatial), **rows = size_array(l, 3), **matrix = size_array(l, 2),
+              **result = size_array(l, x->rank);
+    int perm[MAX_RANK] = {0};
+    const Dim *places = size_const(l, 1), *length = w->dims[1];
+    apart[0] = x->dims[0], apart[1] = x->dims[1];
+    perm[1 + g->spatial] = 1;
+    for (int i = 0; i < g->spatial; i++) {
+        const Dim *kernel = w->dims[2 + i], *count = dim_div(l->dims, x->dims[2 + i], kernel);
+        apart[2 + 2 * i] = result[1 + i] = count;
+        apart[3 + 2 * i] = kernel;
+        perm[1 + i] = 2 + 2 * i;
+        perm[2 + g->spatial + i] = 3 + 2 * i;
+        places = size_mul(l, places, count);
+        length = size_mul(l, length, kernel);
+    }
+    rows[0] = result[0] = x->dims[0], rows[1] = places, rows[2] = matrix[1] = length;
+    matrix[0] = result[x->rank - 1] = w->dims[0];
+    Value *patches = reshape(l, permute(l, reshape(l, x, apart, x->rank + g->spatial), perm), rows, 3);
+    Value *y = matmul(l, patches, swap_last(l, reshape(l, w, matrix, 2)));
+    if (y && bias) y = add(l, y, bias);
+    return y ? from_channels_last(l, reshape(l, y, result, x->rank)) : NULL;
+}
+
 Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias) { return conv_padded(l, n, x, w, bias, 0); }
 
 Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, int64_t pad_value) {
@@ -363,6 +407,8 @@ Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, 
     int64_t group;
     if (l->error || !x || !w || group_of(l, n, &group) || conv_geometry(l, n, x, w, WINDOW_CONV, &g)) return NULL;
     ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group, pad_value};
+    if (takes_patches(x, w, &g, group, pad_value) && !check_conv(l, to_channels_last(l, x), w, bias, &attrs, false))
+        return conv_of_patches(l, x, w, bias, &g);
     Value *y = conv(l, to_channels_last(l, x), w, bias, &attrs);
     return y ? from_channels_last(l, y) : NULL;
 }

@@ -75,8 +75,8 @@ int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
     X(queries)                                                                                                         \
     X(keys)                                                                                                            \
     X(size)                                                                                                            \
-    X(width) X(offset) X(skip) X(row_tiles) X(splits) X(span) X(q_mode) X(k_mode) X(v_mode) X(pairs) X(k_share)        \
-        X(v_share)
+    X(width)                                                                                                           \
+    X(offset) X(skip) X(row_tiles) X(splits) X(span) X(q_mode) X(k_mode) X(v_mode) X(pairs) X(k_share) X(v_share)
 #define ATTENTION_JOIN_ARGUMENTS(X) X(lead1) X(kv_heads) X(group) X(queries) X(keys) X(width) X(splits) X(elements)
 /* Of each operand: <name>_lead0, <name>_lead1, <name>_head, <name>_row, <name>_column. */
 
