@@ -147,6 +147,7 @@ static const AttentionCase group_cases[] = {
     {"warpgroups, split keys", DT_F16, 1, 1, 1, 256, 600, 64, 64, MASK_BIAS, 0, 0, false},
     {"warpgroups, no keys", DT_F16, 2, 2, 2, 128, 0, 64, 64, MASK_BIAS, 0, 0, true},
     {"warpgroups, causal, keys that share heads", DT_BF16, 1, 4, 2, 64, 200, 128, 56, MASK_CAUSAL, 70, 0, false},
+    {"warpgroups, split keys, long tiles of them", DT_BF16, 1, 1, 1, 256, 330, 128, 56, MASK_CAUSAL, 90, 0, false},
     {"warpgroups, a causal tile that sees no key", DT_BF16, 1, 4, 2, 120, 70, 128, 56, MASK_CAUSAL, -200, 0, true},
 };
 

@@ -231,7 +231,7 @@ enum {
     BLOCKS_EACH = 4,              /* blocks that a multiprocessor runs at once, about */
     LONG_EACH = 2,                /* of long tiles */
     MOST_COLUMN = INT32_MAX / 64, /* elements from one key to the next: within a tile they are counted in 32 bits */
-    SPAN_UNIT = 64,               /* a multiple of every tile's keys */
+    SPAN_UNIT = 128,              /* a multiple of every tile's keys */
     MOST_STREAMED = 8,            /* rows of a key head; the others' tiles have more */
     LEAST_SPAN = 128,             /* keys of a split: below it the second launch costs more than it saves */
 };

@@ -12,7 +12,7 @@
  * weighted values in scratch memory, and a second launch joins them in order, so that results are the same each time.
  *
  * All sizes and strides are arguments. f16 and bf16 are computed in f32; long and tall tiles of them run on matrix units
- * where the device has such (attention_matrix.c). */
+ * where the device has such (attention_matrix.c, attention_groups.c). */
 #ifndef ONNXFUSE_CODEGEN_GPU_ATTENTION_ATTENTION_H
 #define ONNXFUSE_CODEGEN_GPU_ATTENTION_ATTENTION_H
 
