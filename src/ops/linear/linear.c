@@ -407,9 +407,10 @@ Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, 
     int64_t group;
     if (l->error || !x || !w || group_of(l, n, &group) || conv_geometry(l, n, x, w, WINDOW_CONV, &g)) return NULL;
     ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group, pad_value};
-    if (takes_patches(x, w, &g, group, pad_value) && !check_conv(l, to_channels_last(l, x), w, bias, &attrs, false))
-        return conv_of_patches(l, x, w, bias, &g);
-    Value *y = conv(l, to_channels_last(l, x), w, bias, &attrs);
+    Value *last = to_channels_last(l, x);
+    if (takes_patches(x, w, &g, group, pad_value))
+        return check_conv(l, last, w, bias, &attrs, false) ? NULL : conv_of_patches(l, x, w, bias, &g);
+    Value *y = conv(l, last, w, bias, &attrs);
     return y ? from_channels_last(l, y) : NULL;
 }
 
