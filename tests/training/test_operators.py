@@ -330,7 +330,7 @@ STEPS = {
 EXCEPT = [
     (r"^Unique .*(sorted|axis|some_twice)", "do not broadcast", "numbers that are equal become different; tests/autodiff/test_operators.c moves them together"),
     (r"^DFT .*test_dft(_axis|_inverse|_irfft|_rfft)?$", "along an axis known only at run time", "the axis is an input; where it is a constant, see there, too"),
-    (r"^(FusedConv|NhwcConv) .*-open", "a kernel whose size is not known", "the weight's sizes are left to the run"),
+    (r"^(Conv|FusedConv|NhwcConv) .*-open", "a kernel whose size is not known", "the weight's sizes are left to the run"),
     (r"^MelWeightMatrix ", "has no gradient", "bins of a filter bank, counted from whole numbers"),
     (r"^(TreeEnsemble\w*|LabelEncoder|OneHotEncoder) ", "has no gradient", "a table: it jumps, and is constant between"),
     (r"^(SVM\w*|LinearClassifier) ", "has no gradient", "trained by solvers of their own"),
