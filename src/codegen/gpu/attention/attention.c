@@ -124,8 +124,7 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     AttentionPlan plan = {
         .size = padded(text->size),
         .width = padded(text->width),
-        .tiles = {{"_groups"},
-                  {"_long"},
+        .tiles = {{"_long"},
                   {"_tall", 16, 8, 8, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
                   {"_short", 16, 8, 2, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
                   {"_few", 32, 4, 1, 128, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
@@ -134,8 +133,8 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     };
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
     plan_matrix(text, &plan, 1, &plan.tiles[TILE_TALL]);
-    plan_groups(text, &plan, &plan.tiles[TILE_GROUPS]);
-    if (plan.tiles[TILE_GROUPS].form == FORM_NONE) plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
+    plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
+    plan_groups(text, &plan, &plan.tiles[TILE_LONG]);
     plan_squares(text, &plan, &plan.tiles[TILE_LONG]);
     plan_stream(text, false, &plan.tiles[TILE_STREAM]);
     plan_stream(text, true, &plan.tiles[TILE_ONE]);
@@ -239,18 +238,16 @@ enum {
 /* The longest tile that still gives every multiprocessor a block and is well filled, or the tall one that has matrix
  * units; few rows take what they fill. */
 static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, bool wide, const GpuLimits *limits) {
-    const AttentionTile *tall = &plan->tiles[TILE_TALL];
+    const AttentionTile *tall = &plan->tiles[TILE_TALL], *longest = &plan->tiles[TILE_LONG];
     bool streamed = wide && plan->tiles[TILE_STREAM].form != FORM_NONE;
     if (streamed && rows <= MOST_STREAMED) return rows == 1 ? TILE_ONE : TILE_STREAM;
     if (rows <= tile_rows(&plan->tiles[TILE_FEW])) return TILE_FEW;
     if (rows <= tile_rows(&plan->tiles[TILE_SHORT])) return TILE_SHORT;
     int64_t tall_tiles = ceil_div(rows, tile_rows(tall));
-    for (int i = TILE_GROUPS; i <= TILE_LONG; i++) {
-        const AttentionTile *longest = &plan->tiles[i];
-        if (longest->form == FORM_NONE || (longest->wide && !wide)) continue;
+    if (longest->form != FORM_NONE && (wide || !longest->wide)) {
         int64_t tiles = ceil_div(rows, tile_rows(longest));
         bool filled = tiles * tile_rows(longest) * 4 <= tall_tiles * tile_rows(tall) * 5;
-        if (filled && heads * tiles >= limits->multiprocessors) return i;
+        if (filled && heads * tiles >= limits->multiprocessors) return TILE_LONG;
     }
     return tall->form == FORM_MATRIX || heads * tall_tiles >= limits->multiprocessors ? TILE_TALL : TILE_SHORT;
 }
@@ -311,7 +308,7 @@ bool gpu_attention_launches(const GpuAttentionText *text, const GpuAttentionRun 
     row_tiles = ceil_div(rows, tile_rows(tile));
     if (__builtin_mul_overflow(heads, row_tiles, &blocks) || blocks > INT32_MAX) return false;
     if (__builtin_mul_overflow(heads * rows, (int64_t)text->width, &elements)) return false;
-    int each = tile <= &plan.tiles[TILE_LONG] ? LONG_EACH : BLOCKS_EACH;
+    int each = tile == &plan.tiles[TILE_LONG] ? LONG_EACH : BLOCKS_EACH;
     int64_t splits = choose_splits(blocks, each, a->keys, limits),
             span = ceil_div(ceil_div(a->keys, splits), SPAN_UNIT);
     span = (span ? span : 1) * SPAN_UNIT;

@@ -65,7 +65,7 @@ bool gpu_attention_fits(const GpuAttentionText *attention, const GpuLimits *limi
 /* The function `<name><suffix>` of one of gpu_attention_suffixes; all of them: NULL. Complete: nothing is included. */
 void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name,
                           const char *suffix);
-/* "_groups" or "_long" where there is one, "_tall", "_short", "_few", "_stream" and "_one" where there are such, "_join":
+/* "_long" where there is one, "_tall", "_short", "_few", "_stream" and "_one" where there are such, "_join":
  * how many. */
 enum { GPU_ATTENTION_FUNCTIONS = 7 };
 int gpu_attention_suffixes(const GpuAttentionText *attention, const char *out_suffixes[GPU_ATTENTION_FUNCTIONS]);

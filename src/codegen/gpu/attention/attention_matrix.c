@@ -13,7 +13,7 @@
 
 /* A tile of keys or values from t0 on; zeros outside. By rows a thread has 16 bytes of every so manieth key, from `at` on,
  * and the result is where it goes on. Copies are under way until COPY_WAIT. The slow way stays short, for it is in the
- * main loop. LINE: chunks of 16 bytes from a row of a tile to the next. */
+ * main loop. LESSEN: what is summed, by each row's factor. LINE: chunks of 16 bytes from a row of a tile to the next. */
 static const char functions[] =
     "#define LESSEN(acc, factor) \\\n"
     "    UNROLL for (i32 m = 0; m < BANDS; m++) UNROLL for (i32 n = 0; n < WIDTH / 8; n++) \\\n"

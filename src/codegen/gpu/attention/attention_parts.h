@@ -29,7 +29,7 @@ typedef struct AttentionTile {
     bool wide;          /* takes only queries, keys and values that are read by 16 bytes */
 } AttentionTile;
 
-enum { TILE_GROUPS, TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_STREAM, TILE_ONE, TILE_COUNT };
+enum { TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_STREAM, TILE_ONE, TILE_COUNT };
 
 typedef struct AttentionPlan {
     int size, width; /* padded to multiples of 32 */
@@ -39,8 +39,8 @@ typedef struct AttentionPlan {
 AttentionPlan attention_plan(const GpuAttentionText *text);
 static inline int tile_rows(const AttentionTile *tile) { return tile->down * tile->rows; }
 
-/* What a function calls that depends on its tile, then its body in order; NULL: none. `scores` begins the loop over tiles of keys, `values` ends it. `rows`, `keys`,
- * `end`: the loops over the thread's rows and keys around the steps on `score` of key `own` + `at`; they stand there
+/* What a function calls that depends on its tile, then its body in order; NULL: none. `scores` begins the loop over tiles
+ * of keys, `values` ends it. `rows`, `keys`, `end`: the loops over the thread's rows and keys around the steps on `score` of key `own` + `at`; they stand there
  * once, or once for tiles at the edge and once for the others. */
 typedef struct AttentionParts {
     const char *words, *memory, *places, *scores, *rows, *keys, *at, *end, *weights, *values, *result;
@@ -57,7 +57,6 @@ extern const AttentionParts attention_matrix_parts;
 AttentionParts attention_groups_parts(void);
 
 /* attention_squares.c: likewise. */
-void attention_squares_words(Text *text);
 extern const AttentionParts attention_squares_parts;
 
 /* attention_stream.c: likewise, without those words. */

@@ -416,6 +416,10 @@ static void add_steps_by_tile(Text *text, const GpuAttentionText *a, const Atten
     text_add(text, "        }\n");
 }
 
+static void add_part(Text *text, const char *part) {
+    if (part) text_add(text, "%s", part);
+}
+
 static void add_body(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const AttentionParts *parts) {
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind))
@@ -423,20 +427,31 @@ static void add_body(Text *text, const GpuAttentionText *a, const AttentionTile 
     text_add(text, "%s%s", parts->memory, place_part);
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) text_add(text, "    s%d += b0 * s%d_lead0 + b1 * s%d_lead1;\n", i, i, i);
-    text_add(text, "%s%s", parts->places ? parts->places : "", parts->scores);
+    add_part(text, parts->places);
+    add_part(text, parts->scores);
     if (tile->form == FORM_PLAIN)
         add_steps(text, a, parts, false, true);
     else
         add_steps_by_tile(text, a, parts, attention_keeps_order(a));
-    text_add(text, "%s%s%s", parts->weights ? parts->weights : "", parts->values, parts->result ? parts->result : "");
-    text_add(text, "#undef TILE_ROWS\n#undef TILE_ROW\n");
+    add_part(text, parts->weights);
+    add_part(text, parts->values);
+    add_part(text, parts->result);
+}
+
+/* With the macros of the tile's form around it, which end here with TILE_ROW. */
+static void add_kernel(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const AttentionParts *parts,
+                       const char *name) {
+    text_add(text, "#undef THREADS\n#define THREADS %d\n#define TILE_ROWS %d\n", tile->threads, tile_rows(tile));
+    add_part(text, parts->words);
+    add_header(text, a, tile, name);
+    add_body(text, a, tile, parts);
+    text_add(text, "#undef TILE_ROWS\n#undef TILE_ROW\n#undef THREADS\n#define THREADS %d\n", ATTENTION_THREADS);
 }
 
 static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
     int columns = tile->chunk / tile->across;
     text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define CHUNK %d\n", tile->rows, tile->across,
              tile->down, tile->chunk);
-    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define TILE_ROW (y + i * DOWN)\n#define LOAD_TILE load%s\n%s", tile->suffix, load_tile);
     if (columns == 4)
         text_add(text, "#define VALUES(to, t) u128 w = tile[(t) * (CHUNK / 4 + 1) + x]; UNROLL for (i32 j = 0; j < 4; "
@@ -446,29 +461,22 @@ static void add_tile_function(Text *text, const GpuAttentionText *a, const Atten
                  "#define VALUES(to, t) UNROLL for (i32 j = 0; j < %d; j++) to[j] = ((SHARED_POINTER f32 "
                  "*)tile)[(t) * (CHUNK + 4) + x * %d + j];\n",
                  columns, columns);
-    add_header(text, a, tile, name);
-    add_body(text, a, tile, &plain_parts);
+    add_kernel(text, a, tile, &plain_parts, name);
     text_add(text, "#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef CHUNK\n#undef LOAD_TILE\n#undef VALUES\n");
 }
 
 static void add_matrix_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan,
                                 const AttentionTile *tile, const AttentionParts *parts, const char *name) {
     bool scaled = attention_keeps_order(a);
-    text_add(text, "#undef THREADS\n#define THREADS %d\n", tile->threads);
     text_add(text, "#define BANDS %d\n#define TILE_KEYS %d\n#define QUERIES_HELD %d\n", tile->rows, tile->keys,
              tile->rows * plan->size <= MOST_HELD);
-    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
     text_add(text, "#define MODE_OF(mode) %s\n", tile->wide ? "MODE_WIDE" : "(i32)(mode)");
     text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
     text_add(text, "#define TILE_ROW (warp + m * 16 + l / 4 + of * 8)\n");
-    text_add(text, "%s", parts->words ? parts->words : "");
-    add_header(text, a, tile, name);
-    add_body(text, a, tile, parts);
-    text_add(text,
-             "#undef BANDS\n#undef TILE_KEYS\n#undef QUERIES_HELD\n#undef OWN_SIZE\n#undef MODE_OF\n#undef "
-             "OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n#undef THREADS\n#define THREADS %d\n",
-             ATTENTION_THREADS);
+    add_kernel(text, a, tile, parts, name);
+    text_add(text, "#undef BANDS\n#undef TILE_KEYS\n#undef QUERIES_HELD\n#undef OWN_SIZE\n#undef MODE_OF\n#undef "
+                   "OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n");
 }
 
 static void add_groups_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan,
@@ -482,30 +490,23 @@ static void add_groups_function(Text *text, const GpuAttentionText *a, const Att
 
 static void add_squares_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
     bool scaled = attention_keeps_order(a);
-    text_add(text, "#undef THREADS\n#define THREADS %d\n", tile->threads);
     text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define TILE_KEYS %d\n", tile->rows,
              tile->across, tile->down, tile->keys);
-    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
     text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
     text_add(text, "#define TILE_ROW (y + i * DOWN)\n");
-    attention_squares_words(text);
-    add_header(text, a, tile, name);
-    add_body(text, a, tile, &attention_squares_parts);
+    add_kernel(text, a, tile, &attention_squares_parts, name);
     text_add(text, "#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef TILE_KEYS\n#undef OWN_SIZE\n#undef OWN_WIDTH\n"
-                   "#undef SCORE_SCALE\n#undef LOG2\n#undef THREADS\n");
-    text_add(text, "#define THREADS %d\n", ATTENTION_THREADS);
+                   "#undef SCORE_SCALE\n#undef LOG2\n");
 }
 
 static void add_stream_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
     bool scaled = attention_keeps_order(a);
     text_add(text, "#define STEPS %d\n#define TILE_KEYS %d\n", tile->across, tile->keys);
-    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
     text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
     text_add(text, "#define TILE_ROW i\n");
-    add_header(text, a, tile, name);
-    add_body(text, a, tile, &attention_stream_parts);
+    add_kernel(text, a, tile, &attention_stream_parts, name);
     text_add(text,
              "#undef STEPS\n#undef TILE_KEYS\n#undef OWN_SIZE\n#undef OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n");
 }

@@ -145,6 +145,7 @@ static const char values[] =
     "}\n";
 
 const AttentionParts attention_squares_parts = {
+    .words = functions,
     .memory = "    SHARED_GIVEN(query_tile);\n"
               "    SHARED i64 places[TILE_ROWS];\n"
               "    MATRIX_MEMORY\n",
@@ -164,5 +165,3 @@ const AttentionParts attention_squares_parts = {
 };
 
 /* clang-format on */
-
-void attention_squares_words(Text *text) { text_add(text, "%s", functions); }

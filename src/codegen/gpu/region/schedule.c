@@ -184,16 +184,11 @@ static int rows_of_tile(int tile, int vector) { return tile * tile / vector / BL
 /* Elements of less than 4 bytes go by 8 bytes; larger ones would meet the same banks of the tile, and fill lines by
  * themselves. */
 static GpuEven even_transpose(const Kernel *k, int tile) {
-    size_t bytes = 1;
-    for (int i = 0; i < k->insts.count; i++) {
-        const KernelInst *inst = &k->insts.items[i];
-        size_t own = inst->access ? dtype_size(k->buffers.items[inst->buffer].dtype) : 1;
-        if (own > bytes) bytes = own;
-    }
-    GpuEven even = {.vector = bytes < 4 ? 8 / (int)bytes : 1, .step = 1}, none = {0};
+    const int axes[] = {gpu_vector_axis(k), k->tile_axis};
+    const int bytes = (int)most(widest_access(k, axes[0]), widest_access(k, axes[1]));
+    GpuEven even = {.vector = bytes < 4 ? 8 / bytes : 1, .step = 1}, none = {0};
     even.lane = even.vector;
     even.hold = rows_of_tile(tile, even.vector);
-    const int axes[] = {gpu_vector_axis(k), k->tile_axis};
     for (int i = 0; i < 2; i++)
         if (k->axes[axes[i]].param < 0 && k->axes[axes[i]].size % even.vector) return none;
     return even.vector > 1 && even.hold && uneven_params(k, even.vector, &even.params) ? even : none;

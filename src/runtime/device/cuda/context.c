@@ -92,6 +92,7 @@ static Status inspect_device(const Policy *policy, CudaContext *c) {
     TRY(cuda_load_nvrtc(policy->cuda.libraries, c->driver_version / 1000, &c->nvrtc));
     NvrtcResult result = c->nvrtc->version(&c->nvrtc_version[0], &c->nvrtc_version[1]);
     if (result) return status_error(STATUS_FAULT, "NVRTC: its version: %s", c->nvrtc->error_text(result));
+    c->limits.groups = cuda_target_has_groups(c->nvrtc, c->arch);
     return NULL;
 }
 
@@ -148,7 +149,6 @@ static Status write_target(CudaContext *c) {
     static const char *const options[] = {CUDA_COMPILE_OPTIONS};
     char name[CUDA_TARGET_NAME];
     cuda_target_name(c->nvrtc, compiled, native, name);
-    c->limits.groups = native && cuda_target_has_groups(c->nvrtc, compiled);
     int size =
         snprintf(c->target, sizeof c->target, "cuda %s nvrtc %d.%d", name, c->nvrtc_version[0], c->nvrtc_version[1]);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)

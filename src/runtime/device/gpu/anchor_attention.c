@@ -241,7 +241,7 @@ static GpuArgument buffer_argument(void *data) { return (GpuArgument){.kind = GP
 static Status find_function(GpuDevice *d, GpuAttention *a, const char *suffix, const GpuFunction **out_function) {
     int i = function_of(a, suffix);
     pthread_mutex_lock(&a->lock);
-    Status status = load_functions(d, a, 1u << i);
+    Status status = a->functions[i] ? NULL : load_functions(d, a, 1u << i);
     *out_function = a->functions[i];
     pthread_mutex_unlock(&a->lock);
     return status;
