@@ -63,6 +63,8 @@ static void amx_columns(const TileCall *call, int first, bool high, bool wide,
 static void amx_tile(const TileCall *call) {
     _Alignas(64) AMX_SUM sums[2 * AMX_ROWS][2 * AMX_PAIRS];
     AMX_NAME(V) acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    AMX_NAME(Limits) limits;
+    AMX_NAME(limits)(&limits, tile_bounds(call));
     const int rows = call->row_count;
     amx_shape(rows, AMX_PAIRS);
     for (int first = 0; first < call->columns; first += 2 * AMX_PAIRS) {
@@ -75,9 +77,10 @@ static void amx_tile(const TileCall *call) {
             if (wide) {
                 acc[0][1] = *(const AMX_NAME(Loose) *)(sums[i] + AMX_PAIRS);
                 AMX_NAME(finish)
-                (call, call->results + i, column, acc, 1, 2, left < 2 * AMX_PAIRS ? left - AMX_PAIRS : AMX_PAIRS);
+                (call, &limits, call->results + i, column, acc, 1, 2,
+                 left < 2 * AMX_PAIRS ? left - AMX_PAIRS : AMX_PAIRS);
             } else {
-                AMX_NAME(finish)(call, call->results + i, column, acc, 1, 1, left);
+                AMX_NAME(finish)(call, &limits, call->results + i, column, acc, 1, 1, left);
             }
         }
     }

@@ -205,7 +205,7 @@ TILE_INLINE void NAME(product_of_bytes)(const TileCall *call, const int m, const
                     for (int j = 0; j < nv; j++) acc[i][j] += sums[tile][i][j];
                 }
                 if (at + count == total) {
-                    NAME(finish)(call, call->results + (first + tile) * m, call->column, acc, m, nv, last);
+                    NAME(finish)(call, NULL, call->results + (first + tile) * m, call->column, acc, m, nv, last);
                     continue;
                 }
                 TILE_UNROLL

@@ -35,6 +35,32 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
                          : "memory");                                                                                  \
     } while (0)
 
+/* A sum times its gate (`bounded`), by limits in memory. Beside the sums of six rows and two numbers in registers there are two left, and
+ * GCC 12 wants all numbers and all products in some: sums went to memory and came back. */
+#define TILE_GATE(x, limits)                                                                                           \
+    do {                                                                                                               \
+        VF gate;                                                                                                       \
+        __asm__("vmulps %[scale], %[sum], %[gate]\n\t"                                                                 \
+                "vaddps %[shift], %[gate], %[gate]\n\t"                                                                \
+                "vmaxps %[gate], %[low], %[gate]\n\t"                                                                  \
+                "vminps %[gate], %[high], %[gate]\n\t"                                                                 \
+                "vmulps %[gate], %[sum], %[sum]"                                                                       \
+                : [sum] "+x"(x), [gate] "=&x"(gate)                                                                    \
+                : [scale] "m"((limits)->scale), [shift] "m"((limits)->shift), [low] "x"((limits)->low),                \
+                  [high] "x"((limits)->high));                                                                         \
+    } while (0)
+#define TILE_GATE_END(x, limits)                                                                                       \
+    do {                                                                                                               \
+        VF part;                                                                                                       \
+        __asm__("vmulps %[rest], %[sum], %[part]\n\t"                                                                  \
+                "vfmadd132ps %[inverse], %[part], %[sum]\n\t"                                                          \
+                "vmulps %[factor], %[sum], %[sum]\n\t"                                                                 \
+                "vaddps %[addend], %[sum], %[sum]"                                                                     \
+                : [sum] "+x"(x), [part] "=&x"(part)                                                                    \
+                : [inverse] "m"((limits)->inverse), [rest] "m"((limits)->rest), [factor] "m"((limits)->factor),        \
+                  [addend] "m"((limits)->addend));                                                                     \
+    } while (0)
+
 /* Sums of `rounds` rounds of TILE_PAIR_DEPTHS depths, from 0 on, of m dense rows x against two vectors a depth, which follow each other from
  * `weight` on; each round asks for what lies at `ahead`, `ahead_step` bytes further each time. One text, since GCC 12 finds no registers for
  * a loop of six rows but with sums in memory, or moved about. */

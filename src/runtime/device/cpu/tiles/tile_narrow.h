@@ -223,12 +223,14 @@ TILE_INLINE void add_narrow(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX
 TILE_INLINE void narrow_product(const TileCall *call, const int m, const int nv, const WeightKind kind) {
     VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const float *x[NARROW_TILE_ROWS];
+    f32_Limits limits;
+    f32_limits(&limits, &call->bounds);
     const int last = call->columns - (nv - 1) * LANES;
     f32_clear(acc, m, nv);
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const float *)call->rows[i] + call->offset + call->offsets[0];
     add_narrow(call, acc, x, m, nv, kind);
-    f32_finish(call, call->results, call->column, acc, m, nv, last);
+    f32_finish(call, &limits, call->results, call->column, acc, m, nv, last);
 }
 
 #define NARROW_ONE(form, word, m, nv)                                                                                  \

@@ -103,6 +103,6 @@ TILE_INLINE void NAME(product_of_squares)(const TileCall *call, const int m, con
                 acc[i][j] = (V)(NAME(Halfs)){low[i % 2], high[i % 2]};
             }
         }
-        NAME(finish)(call, call->results + tile * m, call->column, acc, m, nv, last);
+        NAME(finish)(call, NULL, call->results + tile * m, call->column, acc, m, nv, last);
     } while (++tile < call->tiles);
 }

@@ -56,14 +56,14 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
         NAME(store_part)(to + j * TYPE_LANES, last, value);
 }
 
-#if IS_FLOAT
-/* The numbers of bounds in all lanes. Where the kind is known, those that it has no use for are never made. */
+/* The numbers of bounds in all lanes. */
 typedef struct NAME(Limits) {
     V low, high, scale, shift, inverse, rest, factor, addend;
 } NAME(Limits);
 
-TILE_INLINE NAME(Limits) NAME(limits)(const Bounds *b) {
-    return (NAME(Limits)){.low = (T)b->low - (V){0},
+#if IS_FLOAT
+static __attribute__((noinline)) void NAME(fill_limits)(NAME(Limits) * out, const Bounds *b) {
+    *out = (NAME(Limits)){.low = (T)b->low - (V){0},
                           .high = (T)b->high - (V){0},
                           .scale = (T)b->scale - (V){0},
                           .shift = (T)b->shift - (V){0},
@@ -72,10 +72,28 @@ TILE_INLINE NAME(Limits) NAME(limits)(const Bounds *b) {
                           .factor = (T)b->factor - (V){0},
                           .addend = (T)b->addend - (V){0}};
 }
+#endif
+
+/* Made once a call, in memory: `out` is left as it is where there are no bounds. */
+TILE_INLINE void NAME(limits)(NAME(Limits) * out, const Bounds *b) {
+    (void)out, (void)b;
+#if IS_FLOAT
+    if (b->clamp) NAME(fill_limits)(out, b);
+#endif
+}
+
+#if IS_FLOAT
 
 TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
     if (kind == BOUND_NOT) return x;
 #if IS_F32
+#ifdef TILE_GATE
+    if (kind != BOUND_CLAMP) {
+        TILE_GATE(x, b);
+        if (kind == BOUND_LONG_GATE) TILE_GATE_END(x, b);
+        return x;
+    }
+#endif
     if (kind != BOUND_CLAMP) {
         V gate = x * b->scale;
         TILE_HOLD(gate); /* else it would not be rounded before the sum */
@@ -89,18 +107,16 @@ TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
     return NAME(clamp)(x, b->low, b->high);
 }
 
-TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                                  const int nv) {
+TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, const NAME(Limits) * limits,
+                                  V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv) {
 #define EACH(kind)                                                                                                     \
-    case kind: {                                                                                                       \
-        const NAME(Limits) b = NAME(limits)(bounds);                                                                   \
+    case kind:                                                                                                         \
         TILE_UNROLL                                                                                                    \
         for (int i = 0; i < m; i++) {                                                                                  \
             TILE_UNROLL                                                                                                \
-            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &b, kind);                               \
+            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], limits, kind);                           \
         }                                                                                                              \
-        break;                                                                                                         \
-    }
+        break;
     switch (bound_kind(bounds)) {
         EACH(BOUND_CLAMP)
 #if IS_F32
@@ -114,12 +130,13 @@ TILE_INLINE void NAME(bound_tile)(const Bounds *bounds, V acc[TILE_MAX_ROWS][TIL
 
 #ifndef TILE_WITHOUT_BOUND_ROW
 static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
-    const NAME(Limits) b = NAME(limits)(bounds);
+    NAME(Limits) limits;
+    NAME(limits)(&limits, bounds);
     const BoundKind kind = bound_kind(bounds);
     T *x = row;
     for (int64_t j = 0; j < count; j += TYPE_LANES) {
         int last = count - j < TYPE_LANES ? (int)(count - j) : TYPE_LANES;
-        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), &b, kind));
+        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), &limits, kind));
     }
 }
 #endif
@@ -146,7 +163,7 @@ TILE_INLINE void NAME(store_halves)(uint16_t *to, int count, V value) {
         memcpy(to, &halves, (size_t)count * sizeof *to);
 }
 
-TILE_INLINE void NAME(end)(const TileEnds *ends, void *const *results, int64_t column,
+TILE_INLINE void NAME(end)(const TileEnds *ends, const NAME(Limits) * limits, void *const *results, int64_t column,
                            V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
     if (ends->bias) {
         TILE_UNROLL
@@ -165,7 +182,7 @@ TILE_INLINE void NAME(end)(const TileEnds *ends, void *const *results, int64_t c
                 acc[i][j] += NAME(load_halves)(from + j * TYPE_LANES, j < nv - 1 ? TYPE_LANES : last);
         }
     }
-    if (ends->bounds.clamp) NAME(bound_tile)(&ends->bounds, acc, m, nv);
+    if (ends->bounds.clamp) NAME(bound_tile)(&ends->bounds, limits, acc, m, nv);
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         uint16_t *to = (uint16_t *)(ends->to + (uintptr_t)results[i] / 2) + column;
@@ -176,18 +193,21 @@ TILE_INLINE void NAME(end)(const TileEnds *ends, void *const *results, int64_t c
 }
 
 static void NAME(end_row)(const TileEnds *ends, const float *sums, const void *result, int64_t column, int64_t count) {
+    NAME(Limits) limits;
+    NAME(limits)(&limits, &ends->bounds);
     for (int64_t j = 0; j < count; j += TYPE_LANES) {
         int last = count - j < TYPE_LANES ? (int)(count - j) : TYPE_LANES;
         V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
         acc[0][0] = NAME(load)(sums + j, 0, 1, last);
-        NAME(end)(ends, (void *[]){(void *)(uintptr_t)result}, column + j, acc, 1, 1, last);
+        NAME(end)(ends, &limits, (void *[]){(void *)(uintptr_t)result}, column + j, acc, 1, 1, last);
     }
 }
 #endif
 
 /* What happens to sums at the end: results[i] is row i, from column `column` on. The sums begin at 0 and all else is added
- * here, where a register at a time is enough: what begins in registers has gone through memory before the first product. */
-TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
+ * here, where a register at a time is enough: what begins in registers has gone through memory before the first product. limits: of
+ * the call's bounds; whole numbers have none. */
+TILE_INLINE void NAME(finish)(const TileCall *call, const NAME(Limits) * limits, void *const *results, int64_t column,
                               V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
 #ifdef TILE_SCALES
     if (call->scales) {
@@ -200,7 +220,7 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
 #endif
 #ifdef TILE_ENDS
     if (call->ends) {
-        NAME(end)(call->ends, results, column, acc, m, nv, last);
+        NAME(end)(call->ends, limits, results, column, acc, m, nv, last);
         return;
     }
 #endif
@@ -220,13 +240,15 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
             for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(from, j, nv, last);
         }
     }
+    (void)limits;
 #if IS_FLOAT
-    if (call->bounds.clamp) NAME(bound_tile)(&call->bounds, acc, m, nv);
+    if (call->bounds.clamp) NAME(bound_tile)(&call->bounds, limits, acc, m, nv);
 #endif
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
-        T *to = (T *)results[i] + column;
+        T *to = results[i];
         TILE_HOLD_ADDRESS(to);
+        to += column;
         TILE_UNROLL
         for (int j = 0; j < nv; j++) NAME(store)(to, j, nv, last, acc[i][j]);
     }
@@ -336,6 +358,8 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, 
     const int64_t depth = call->depth;
     const char *ahead = call->ahead;
     const bool asks = m > 2 && m <= 8 && call->ahead_step;
+    NAME(Limits) limits;
+    NAME(limits)(&limits, tile_bounds(call));
     int tile = 0;
     do {
         V acc[TILE_MAX_ROWS + TILE_OWN_ROWS][TILE_MAX_VECTORS];
@@ -365,7 +389,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv, 
             for (int j = 0; j < nv; j++) acc[i][j] -= acc[m][j];
         }
 #endif
-        NAME(finish)(call, call->results + tile * m, call->column, acc, m, nv, last);
+        NAME(finish)(call, &limits, call->results + tile * m, call->column, acc, m, nv, last);
     } while (++tile < call->tiles);
 }
 #endif
@@ -383,6 +407,8 @@ TILE_INLINE void NAME(product_by_rounds)(const TileCall *call, const int m) {
                   shift = call->offset + call->offsets[0];
     /* Who asks for nothing asks for what is there. */
     const char *ahead = step ? call->ahead : call->weight;
+    NAME(Limits) limits;
+    NAME(limits)(&limits, tile_bounds(call));
     int tile = 0;
     do {
         V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
@@ -402,7 +428,7 @@ TILE_INLINE void NAME(product_by_rounds)(const TileCall *call, const int m) {
             TILE_UNROLL
             for (int i = 0; i < m; i++) TILE_ADD_TO_PAIR(acc[i][0], acc[i][1], x[i], k, 0, first, second);
         }
-        NAME(finish)(call, call->results + tile * m, call->column, acc, m, 2, last);
+        NAME(finish)(call, &limits, call->results + tile * m, call->column, acc, m, 2, last);
         TILE_HOLD_ADDRESS(call);
     } while (++tile < call->tiles);
 }

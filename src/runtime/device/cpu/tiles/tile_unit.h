@@ -35,6 +35,8 @@ enum { TILE_PAIR_DEPTHS = 4 }; /* that are added in a round, whose numbers are l
 /* What is done to a sum (Bounds); gates to f32 alone. */
 typedef enum BoundKind { BOUND_NOT, BOUND_CLAMP, BOUND_GATE, BOUND_LONG_GATE } BoundKind;
 
+TILE_INLINE const Bounds *tile_bounds(const TileCall *call) { return call->ends ? &call->ends->bounds : &call->bounds; }
+
 TILE_INLINE BoundKind bound_kind(const Bounds *b) {
     return !b->clamp ? BOUND_NOT : !b->gate ? BOUND_CLAMP : !b->then ? BOUND_GATE : BOUND_LONG_GATE;
 }

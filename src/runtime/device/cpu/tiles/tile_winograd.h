@@ -81,7 +81,8 @@ static void winograd_input(const WinogradInput *in) {
 }
 
 /* One vector of columns. */
-TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first, const int count) {
+TILE_INLINE void winograd_output_vector(const WinogradOutput *out, const f32_Limits *limits, int64_t first,
+                                        const int count) {
     const TileCall *ends = &out->ends;
     const int64_t column = ends->column + first;
     VF columns[6][4], m[6];
@@ -92,7 +93,6 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
             m[y] = *(const VFLoose *)((const float *)out->from + (y * 6 + x) * out->stride + first);
         winograd_backward(m, columns[x]);
     }
-    const f32_Limits bounds = f32_limits(&ends->bounds);
     const BoundKind kind = bound_kind(&ends->bounds);
     VF bias = ends->bias ? (VF) * (const VFLoose *)((const float *)ends->bias + column) : splat(0);
     TILE_UNROLL
@@ -108,14 +108,16 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
             VF value = line[x] + bias;
             if (ends->has_addend)
                 value += f32_load((const float *)((intptr_t)to + ends->addend_shift) + column, 0, 1, count);
-            f32_store(to + column, 0, 1, count, f32_bounded(value, &bounds, kind));
+            f32_store(to + column, 0, 1, count, f32_bounded(value, limits, kind));
         }
     }
 }
 
 static void winograd_output(const WinogradOutput *out) {
+    f32_Limits limits;
+    f32_limits(&limits, &out->ends.bounds);
     for (int64_t first = 0; first < out->ends.columns; first += LANES) {
         int64_t left = out->ends.columns - first;
-        winograd_output_vector(out, first, left < LANES ? (int)left : LANES);
+        winograd_output_vector(out, &limits, first, left < LANES ? (int)left : LANES);
     }
 }

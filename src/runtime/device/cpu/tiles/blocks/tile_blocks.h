@@ -207,7 +207,10 @@ TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *con
         TILE_UNROLL
         for (int j = 0; j < nv; j++) acc[0][j] += acc[i][j];
     }
-    f32_finish(call, call->results, call->column + first, acc, digits ? 1 : m, nv, last < LANES ? last : LANES);
+    f32_Limits limits;
+    f32_limits(&limits, &call->bounds);
+    f32_finish(call, &limits, call->results, call->column + first, acc, digits ? 1 : m, nv,
+               last < LANES ? last : LANES);
 }
 
 TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightKind kind, const bool digits) {

@@ -94,11 +94,13 @@ static void amx_columns(const TileCall *call, int first, int64_t bytes, int dept
         amx_add_block(call, scales, row, x, nv, kind, &m);
         for (int i = 0; i < call->row_count; i++) x[i] += bytes;
     }
+    f32_Limits limits;
+    f32_limits(&limits, &call->bounds);
     for (int i = 0; i < call->row_count; i++)
         for (int j = 0; j < nv; j++) {
             VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS] = {{m.all[i][j]}};
             const int last = columns - j * LANES;
-            f32_finish(call, call->results + i, call->column + first + j * LANES, acc, 1, 1,
+            f32_finish(call, &limits, call->results + i, call->column + first + j * LANES, acc, 1, 1,
                        last < LANES ? last : LANES);
         }
 }

@@ -120,7 +120,8 @@ static void words_winograd_output(const WinogradOutput *out) {
         }
         const int lanes = (int)(VECTOR_BYTES / sizeof(uint32_t)),
                   last = ends->columns - first < lanes ? (int)(ends->columns - first) : lanes;
-        for (int i = 0; i < count; i++) words_finish(ends, results + i, ends->column + first, sums + i, 1, 1, last);
+        for (int i = 0; i < count; i++)
+            words_finish(ends, NULL, results + i, ends->column + first, sums + i, 1, 1, last);
     }
 }
 
