@@ -31,10 +31,14 @@ typedef struct Taps {
     int64_t start, first, end;
 } Taps;
 
+/* Steps of size d that lead over `distance`. */
+static int64_t steps_over(int64_t distance, int64_t d) {
+    return distance <= 0 ? 0 : d == 1 ? distance : (distance + d - 1) / d;
+}
+
 static Taps taps_within(const Pooling *p, int axis, int64_t start, int64_t low, int64_t high) {
-    int64_t d = p->dilation[axis], k = p->kernel[axis];
-    int64_t first = start < low ? (low - start + d - 1) / d : 0, end = high > start ? (high - start + d - 1) / d : 0;
-    return (Taps){start, first, end < k ? end : k};
+    int64_t d = p->dilation[axis], k = p->kernel[axis], end = steps_over(high - start, d);
+    return (Taps){start, steps_over(low - start, d), end < k ? end : k};
 }
 
 /* ---- rows of channels ---- */
@@ -167,33 +171,49 @@ static void start_row(const Pooling *p, void *y, int64_t *places) {
 
 /* ---- windows ---- */
 
-/* The window of a result's row: in which image, which taps lie in it, and how many are counted. */
+/* The window of a result's row: in which image, where in the result, which taps lie in it, and how many are counted. Windows are
+ * mostly taken in turn, for the divisions of one take as long as some rows of channels. */
 typedef struct Window {
-    int64_t image, divisor;
+    int64_t image, at[AXES], counted[AXES];
     Taps taps[AXES];
 } Window;
 
+static void find_taps(const Pooling *p, int axis, Window *w) {
+    int64_t start = w->at[axis] * p->stride[axis] - p->before[axis];
+    Taps taps = taps_within(p, axis, start, 0, p->in[axis]);
+    Taps counted = p->count_pads ? taps_within(p, axis, start, -p->before[axis], p->in[axis] + p->after[axis]) : taps;
+    w->taps[axis] = taps;
+    w->counted[axis] = counted.end > counted.first ? counted.end - counted.first : 0;
+}
+
 static Window window_of(const Pooling *p, int64_t row) {
-    Window w = {.image = row, .divisor = 1};
-    int64_t at[AXES];
+    Window w = {.image = row};
     for (int i = AXES - 1; i >= 0; i--) {
-        at[i] = w.image % p->out[i];
+        w.at[i] = w.image % p->out[i];
         w.image /= p->out[i];
+        find_taps(p, i, &w);
     }
-    for (int i = 0; i < AXES; i++) {
-        int64_t start = at[i] * p->stride[i] - p->before[i];
-        w.taps[i] = taps_within(p, i, start, 0, p->in[i]);
-        Taps counted = p->count_pads ? taps_within(p, i, start, -p->before[i], p->in[i] + p->after[i]) : w.taps[i];
-        w.divisor *= counted.end > counted.first ? counted.end - counted.first : 0;
-    }
-    if (w.divisor == 0) w.divisor = 1;
     return w;
 }
 
-static void window_row(const Pooling *p, int64_t row) {
-    Window w = window_of(p, row);
-    const Taps *taps = w.taps;
-    int64_t image = w.image;
+static void next_window(const Pooling *p, Window *w) {
+    for (int i = AXES - 1; i >= 0; i--) {
+        bool ends = ++w->at[i] == p->out[i];
+        if (ends) w->at[i] = 0;
+        find_taps(p, i, w);
+        if (!ends) return;
+    }
+    w->image++;
+}
+
+static int64_t divisor_of(const Window *w) {
+    int64_t counted = w->counted[0] * w->counted[1] * w->counted[2];
+    return counted ? counted : 1;
+}
+
+static void window_row(const Pooling *p, const Window *w, int64_t row) {
+    const Taps *taps = w->taps;
+    int64_t image = w->image;
     size_t size = dtype_size(p->dtype);
     char *y = p->y + (size_t)(row * p->channels) * size;
     int64_t *places = p->places ? p->places + row * p->channels : NULL;
@@ -223,13 +243,15 @@ static void window_row(const Pooling *p, int64_t row) {
     }
     if (held) take_rows(p, rows, held, begun, y);
     if (!held && !begun) start_row(p, y, places);
-    if (p->mode != POOL_MAX) finish_row(p, y, w.divisor);
+    if (p->mode != POOL_MAX) finish_row(p, y, divisor_of(w));
     for (int64_t k = 0; places && k < p->channels; k++) places[k] += (image * p->channels + k) * p->plane;
 }
 
 static void window_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const Pooling *p = context;
+    Window w = window_of(p, begin);
     (void)worker;
-    for (int64_t row = begin; row < end; row++) window_row(context, row);
+    for (int64_t row = begin; row < end; row++, next_window(p, &w)) window_row(p, &w, row);
 }
 
 static Status pooling_of(HostCall *call, const Tensor *x, PoolMode mode, Pooling *p) {
@@ -355,8 +377,8 @@ typedef struct Giving {
         T *dx = (T *)g->dx + from;                                                                                     \
         for (int64_t i = 0; i < p->plane; i++)                                                                         \
             memset(dx + (image * p->plane + i) * channels, 0, (size_t)block * sizeof(T));                              \
-        for (int64_t row = image * windows; row < (image + 1) * windows; row++) {                                      \
-            Window w = window_of(p, row);                                                                              \
+        Window w = window_of(p, image * windows);                                                                      \
+        for (int64_t row = image * windows; row < (image + 1) * windows; row++, next_window(p, &w)) {                  \
             int64_t count = rows_under(p, &w, rows);                                                                   \
             const T *dy = (const T *)g->dy + row * channels + from;                                                    \
             if (p->mode != POOL_MAX)                                                                                   \
