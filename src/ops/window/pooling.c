@@ -377,6 +377,7 @@ typedef struct Giving {
         T *dx = (T *)g->dx + from;                                                                                     \
         for (int64_t i = 0; i < p->plane; i++)                                                                         \
             memset(dx + (image * p->plane + i) * channels, 0, (size_t)block * sizeof(T));                              \
+        if (!windows) return;                                                                                          \
         Window w = window_of(p, image * windows);                                                                      \
         for (int64_t row = image * windows; row < (image + 1) * windows; row++, next_window(p, &w)) {                  \
             int64_t count = rows_under(p, &w, rows);                                                                   \
