@@ -7,6 +7,7 @@
 #include "ops/window/window.h"
 
 #include <math.h>
+#include "base/integer.h"
 #include "lowering/sizes.h"
 
 enum { AXES = 3 }; /* inputs with fewer spatial axes get leading ones of size 1 */
@@ -33,7 +34,7 @@ typedef struct Taps {
 
 /* Steps of size d that lead over `distance`. */
 static int64_t steps_over(int64_t distance, int64_t d) {
-    return distance <= 0 ? 0 : d == 1 ? distance : (distance + d - 1) / d;
+    return distance <= 0 ? 0 : d == 1 ? distance : ceil_div(distance, d);
 }
 
 static Taps taps_within(const Pooling *p, int axis, int64_t start, int64_t low, int64_t high) {

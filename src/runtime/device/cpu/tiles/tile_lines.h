@@ -51,7 +51,7 @@ TILE_INLINE V NAME(load_line)(uintptr_t from, int j, const int nv, const bool re
 
 /* Steps that lead over `distance`: mostly none or one, and a division takes as long as a few columns. */
 TILE_INLINE int64_t NAME(steps_over)(int64_t distance, int64_t step) {
-    return distance <= 0 ? 0 : distance <= step ? 1 : (distance + step - 1) / step;
+    return distance <= 0 ? 0 : distance <= step ? 1 : ceil_div(distance, step);
 }
 
 /* Which of up to 32 places, `step` apart, are in [0, limit). */
@@ -233,7 +233,7 @@ TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Rest) *const rest, const
     const NAME(Limits) *limits = &kept;
     NAME(limits)(&kept, &call->ends.bounds);
     for (int p = 0; p < passes; p++) c[p] = NAME(columns_of)(call, p * nv, nv);
-    for (int64_t i = 0; whole && i < tiles; i++) {
+    for (int64_t i = 0; i < tiles; i++) {
         TILE_NO_UNROLL
         for (int p = 0; p < whole; p++)
             NAME(line_tile)(call, limits, i * LINE_TILE, &c[p], LINE_TILE, nv, false, taps, stride);

@@ -87,14 +87,12 @@ TILE_INLINE void NAME(limits)(NAME(Limits) * out, const Bounds *b) {
 TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
     if (kind == BOUND_NOT) return x;
 #if IS_F32
-#ifdef TILE_GATE
     if (kind != BOUND_CLAMP) {
+#ifdef TILE_GATE
         TILE_GATE(x, b);
         if (kind == BOUND_LONG_GATE) TILE_GATE_END(x, b);
         return x;
-    }
-#endif
-    if (kind != BOUND_CLAMP) {
+#else
         V gate = x * b->scale;
         TILE_HOLD(gate); /* else it would not be rounded before the sum */
         x *= f32_clamp(gate + b->shift, b->low, b->high);
@@ -102,6 +100,7 @@ TILE_INLINE V NAME(bounded)(V x, const NAME(Limits) * b, const BoundKind kind) {
         x = fused(x, b->inverse, x * b->rest) * b->factor;
         TILE_HOLD(x);
         return x + b->addend;
+#endif
     }
 #endif
     return NAME(clamp)(x, b->low, b->high);

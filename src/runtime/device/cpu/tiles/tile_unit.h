@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each unit of tiles begins with; wants what tile_isa.h says. What follows is compiled for the set. */
+#include "base/integer.h"
 #include "runtime/device/cpu/tiles/tile.h"
 
 #include "base/vectors/vector_math.h" /* last: what follows is compiled for the set */
@@ -35,6 +36,7 @@ enum { TILE_PAIR_DEPTHS = 4 }; /* that are added in a round, whose numbers are l
 /* What is done to a sum (Bounds); gates to f32 alone. */
 typedef enum BoundKind { BOUND_NOT, BOUND_CLAMP, BOUND_GATE, BOUND_LONG_GATE } BoundKind;
 
+/* Those that end the call's sums, wherever they are said. */
 TILE_INLINE const Bounds *tile_bounds(const TileCall *call) { return call->ends ? &call->ends->bounds : &call->bounds; }
 
 TILE_INLINE BoundKind bound_kind(const Bounds *b) {
