@@ -62,67 +62,88 @@ TILE_INLINE uint32_t NAME(inside)(int64_t first, int64_t step, int64_t limit, co
     return (~0u << before) & (~0u >> (32 - count + behind));
 }
 
-/* Taps are `taps` neighbours, positions `stride` of them apart. near: some columns may be in the padding. */
-TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
-                                      V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                                      const bool near, const bool rest, const int taps, const int stride) {
-    const int columns = (m - 1) * stride + taps;
-    uint32_t inside = near ? NAME(inside)(first, call->tap_step, call->limit, columns) : ~0u;
-    const int64_t step = call->tap_step * (int64_t)sizeof(T), tap_weight = call->ends.weight_stride,
-                  ahead = LINE_TILE * call->position_step * (int64_t)sizeof(T);
-    const LineRow *row = call->rows, *const end = row + call->row_count;
-    first = (first + c->column) * (int64_t)sizeof(T);
-    for (; row < end; row++) {
-        uintptr_t x = (uintptr_t)row->x + (uintptr_t)first;
-        const T *w = (const T *)call->ends.weight + row->tap * tap_weight + c->weight;
-        if (near) TILE_HOLD_ADDRESS(inside); /* else each bit waits in memory by itself */
-        V tap[LINE_TAPS][LINE_VECTORS];
+/* Taps of a row that are met together, and the columns of the input that they meet. */
+typedef struct NAME(Part) {
+    uintptr_t x;           /* the first column */
+    int64_t step;          /* bytes from a column to the next */
+    int64_t ahead;         /* bytes from a column to the one that the next tile reads in its place */
+    const T *weight;       /* of the first tap */
+    int64_t weight_stride; /* elements between taps */
+    uint32_t inside;       /* columns that are not in the padding */
+} NAME(Part);
+#define PART NAME(Part)
+
+/* Positions are `stride` columns apart. near: some columns may be in the padding. fetch: ask for what the next tile
+ * reads; of lines that are far apart, each in pieces of a vector or two, machines guess too little. */
+TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
+                                 const int nv, const bool near, const bool fetch, const bool rest, const int taps,
+                                 const int stride) {
+    if (near) TILE_HOLD_ADDRESS(part.inside); /* else each bit waits in memory by itself */
+    V tap[LINE_TAPS][LINE_VECTORS];
+    TILE_UNROLL
+    for (int t = 0; t < taps; t++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++)
+            tap[t][j] = *(const LOOSE *)(part.weight + t * part.weight_stride + j * TYPE_LANES);
+    }
+    TILE_UNROLL_COLUMNS
+    for (int q = 0; q < (m - 1) * stride + taps; q++, part.x += (uintptr_t)part.step) {
+        if (near && !(part.inside >> q & 1)) continue;
+        V column[LINE_VECTORS];
+        if (fetch) __builtin_prefetch((const void *)(part.x + (uintptr_t)part.ahead));
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            column[j] = NAME(load_line)(part.x, j, nv, rest, c);
+            TILE_HOLD(column[j]); /* else each product would load it again */
+        }
         TILE_UNROLL
         for (int t = 0; t < taps; t++) {
+            if (t > q || (q - t) % stride || (q - t) / stride >= m) continue;
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) tap[t][j] = *(const LOOSE *)(w + t * tap_weight + j * TYPE_LANES);
-        }
-        TILE_UNROLL_COLUMNS
-        for (int q = 0; q < columns; q++, x += (uintptr_t)step) {
-            if (!(inside >> q & 1)) continue;
-            V column[LINE_VECTORS];
-            /* The next tile's: of lines that are far apart, each in pieces of a vector or two, machines guess too little. */
-            if (!near) __builtin_prefetch((const void *)(x + (uintptr_t)ahead));
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) {
-                column[j] = NAME(load_line)(x, j, nv, rest, c);
-                TILE_HOLD(column[j]); /* else each product would load it again */
-            }
-            TILE_UNROLL
-            for (int t = 0; t < taps; t++) {
-                if (t > q || (q - t) % stride || (q - t) / stride >= m) continue;
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++) acc[(q - t) / stride][j] += column[j] * tap[t][j];
-            }
+            for (int j = 0; j < nv; j++) acc[(q - t) / stride][j] += column[j] * tap[t][j];
         }
     }
 }
 
+/* Taps are `taps` neighbours, positions `stride` of them apart. */
+TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
+                                      V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                                      const bool near, const bool rest, const int taps, const int stride) {
+    PART part = {.step = call->tap_step * (int64_t)sizeof(T),
+                 .ahead = LINE_TILE * call->position_step * (int64_t)sizeof(T),
+                 .weight_stride = call->ends.weight_stride};
+    if (near) part.inside = NAME(inside)(first, call->tap_step, call->limit, (m - 1) * stride + taps);
+    const LineRow *row = call->rows, *const end = row + call->row_count;
+    first = (first + c->column) * (int64_t)sizeof(T);
+    for (; row < end; row++) {
+        part.x = (uintptr_t)row->x + (uintptr_t)first;
+        part.weight = (const T *)call->ends.weight + row->tap * part.weight_stride + c->weight;
+        NAME(meet_taps)(part, c, acc, m, nv, near, !near, rest, taps, stride);
+    }
+}
+
+/* `taps` taps of the row from its tap t on, where positions are one column apart. The tap behind them. */
+TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row, int64_t t, int64_t first,
+                                      const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
+                                      const int nv, const bool near, const bool rest, const int taps) {
+    PART part = {.step = call->position_step * (int64_t)sizeof(T), .weight_stride = call->ends.weight_stride};
+    first += t * call->tap_step;
+    if (near) part.inside = NAME(inside)(first, call->position_step, call->limit, m - 1 + taps);
+    part.x = (uintptr_t)row->x + (uintptr_t)((first + c->column) * (int64_t)sizeof(T));
+    part.weight = (const T *)call->ends.weight + (row->tap + t) * part.weight_stride + c->weight;
+    NAME(meet_taps)(part, c, acc, m, nv, near, false, rest, taps, 1);
+    return t + taps;
+}
+
+/* Any number of taps: where positions are one tap apart, three taps share columns. */
 TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const bool near,
                                    const bool rest) {
-    const int64_t step = call->position_step * (int64_t)sizeof(T), tap_weight = call->ends.weight_stride;
+    const int64_t taps = call->ends.taps, threes = call->position_step == call->tap_step ? taps / 3 * 3 : 0;
     for (int r = 0; r < call->row_count; r++) {
-        const T *w = (const T *)call->ends.weight + call->rows[r].tap * tap_weight + c->weight;
-        for (int64_t t = 0; t < call->ends.taps; t++, w += tap_weight) {
-            int64_t at = first + t * call->tap_step;
-            const uint32_t inside = near ? NAME(inside)(at, call->position_step, call->limit, m) : ~0u;
-            uintptr_t x = (uintptr_t)call->rows[r].x + (uintptr_t)((at + c->column) * (int64_t)sizeof(T));
-            V tap[LINE_VECTORS];
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) tap[j] = *(const LOOSE *)(w + j * TYPE_LANES);
-            TILE_UNROLL
-            for (int i = 0; i < m; i++, x += (uintptr_t)step) {
-                if (!(inside >> i & 1)) continue;
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++) acc[i][j] += NAME(load_line)(x, j, nv, rest, c) * tap[j];
-            }
-        }
+        int64_t t = 0;
+        while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, near, rest, 3);
+        while (t < taps) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, near, rest, 1);
     }
 }
 
@@ -277,3 +298,4 @@ LINE_PAIR(7x1, 7, 1)
 #undef LINE_PAIR
 #undef LINE
 #undef COLUMNS
+#undef PART
