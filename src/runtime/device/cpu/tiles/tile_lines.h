@@ -135,11 +135,12 @@ TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row,
     return t + taps;
 }
 
-/* Any number of taps: where positions are one tap apart, three taps share columns. */
+/* Any number of taps: where positions are one tap apart, three taps of f32 share columns. */
 TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const bool near,
                                    const bool rest) {
-    const int64_t taps = call->ends.taps, threes = call->position_step == call->tap_step ? taps / 3 * 3 : 0;
+    const int64_t taps = call->ends.taps,
+                  threes = IS_F32 && call->position_step == call->tap_step ? taps / 3 * 3 : 0;
     for (int r = 0; r < call->row_count; r++) {
         int64_t t = 0;
         while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, near, rest, 3);
