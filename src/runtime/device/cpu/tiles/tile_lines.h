@@ -66,18 +66,15 @@ TILE_INLINE uint32_t NAME(inside)(int64_t first, int64_t step, int64_t limit, co
 typedef struct NAME(Part) {
     uintptr_t x;           /* the first column */
     int64_t step;          /* bytes from a column to the next */
-    int64_t ahead;         /* bytes from a column to the one that the next tile reads in its place */
     const T *weight;       /* of the first tap */
     int64_t weight_stride; /* elements between taps */
     uint32_t inside;       /* columns that are not in the padding */
 } NAME(Part);
 #define PART NAME(Part)
 
-/* Positions are `stride` columns apart. near: some columns may be in the padding. fetch: ask for what the next tile
- * reads; of lines that are far apart, each in pieces of a vector or two, machines guess too little. */
+/* Positions are `stride` columns apart. near: some columns may be in the padding. */
 TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                                 const int nv, const bool near, const bool fetch, const bool rest, const int taps,
-                                 const int stride) {
+                                 const int nv, const bool near, const bool rest, const int taps, const int stride) {
     if (near) TILE_HOLD_ADDRESS(part.inside); /* else each bit waits in memory by itself */
     V tap[LINE_TAPS][LINE_VECTORS];
     TILE_UNROLL
@@ -90,7 +87,6 @@ TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROW
     for (int q = 0; q < (m - 1) * stride + taps; q++, part.x += (uintptr_t)part.step) {
         if (near && !(part.inside >> q & 1)) continue;
         V column[LINE_VECTORS];
-        if (fetch) __builtin_prefetch((const void *)(part.x + (uintptr_t)part.ahead));
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
             column[j] = NAME(load_line)(part.x, j, nv, rest, c);
@@ -105,20 +101,27 @@ TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROW
     }
 }
 
+/* Asks for what the next tile reads of a line that no line before had: of lines that are far apart, each in pieces of a vector or two, machines
+ * guess too little. */
+TILE_INLINE void NAME(ask_ahead)(uintptr_t x, int64_t step, const int columns) {
+    x += (uintptr_t)(columns * step);
+    TILE_UNROLL
+    for (int q = 0; q < columns; q++, x += (uintptr_t)step) __builtin_prefetch((const void *)x);
+}
+
 /* Taps are `taps` neighbours, positions `stride` of them apart. */
 TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                       V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
                                       const bool near, const bool rest, const int taps, const int stride) {
-    PART part = {.step = call->tap_step * (int64_t)sizeof(T),
-                 .ahead = LINE_TILE * call->position_step * (int64_t)sizeof(T),
-                 .weight_stride = call->ends.weight_stride};
+    PART part = {.step = call->tap_step * (int64_t)sizeof(T), .weight_stride = call->ends.weight_stride};
     if (near) part.inside = NAME(inside)(first, call->tap_step, call->limit, (m - 1) * stride + taps);
     const LineRow *row = call->rows, *const end = row + call->row_count;
     first = (first + c->column) * (int64_t)sizeof(T);
+    if (!near && row < end) NAME(ask_ahead)((uintptr_t)end[-1].x + (uintptr_t)first, part.step, m * stride);
     for (; row < end; row++) {
         part.x = (uintptr_t)row->x + (uintptr_t)first;
         part.weight = (const T *)call->ends.weight + row->tap * part.weight_stride + c->weight;
-        NAME(meet_taps)(part, c, acc, m, nv, near, !near, rest, taps, stride);
+        NAME(meet_taps)(part, c, acc, m, nv, near, rest, taps, stride);
     }
 }
 
@@ -131,7 +134,7 @@ TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row,
     if (near) part.inside = NAME(inside)(first, call->position_step, call->limit, m - 1 + taps);
     part.x = (uintptr_t)row->x + (uintptr_t)((first + c->column) * (int64_t)sizeof(T));
     part.weight = (const T *)call->ends.weight + (row->tap + t) * part.weight_stride + c->weight;
-    NAME(meet_taps)(part, c, acc, m, nv, near, false, rest, taps, 1);
+    NAME(meet_taps)(part, c, acc, m, nv, near, rest, taps, 1);
     return t + taps;
 }
 
@@ -139,8 +142,7 @@ TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row,
 TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const bool near,
                                    const bool rest) {
-    const int64_t taps = call->ends.taps,
-                  threes = IS_F32 && call->position_step == call->tap_step ? taps / 3 * 3 : 0;
+    const int64_t taps = call->ends.taps, threes = IS_F32 && call->position_step == call->tap_step ? taps / 3 * 3 : 0;
     for (int r = 0; r < call->row_count; r++) {
         int64_t t = 0;
         while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, near, rest, 3);
