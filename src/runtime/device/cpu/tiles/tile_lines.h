@@ -72,10 +72,10 @@ typedef struct NAME(Part) {
 } NAME(Part);
 #define PART NAME(Part)
 
-/* Positions are `stride` columns apart. near: some columns may be in the padding. */
+/* Positions are `stride` columns apart. */
 TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                                 const int nv, const bool near, const bool rest, const int taps, const int stride) {
-    if (near) TILE_HOLD_ADDRESS(part.inside); /* else each bit waits in memory by itself */
+                                 const int nv, const Padded padded, const bool rest, const int taps, const int stride) {
+    if (padded) TILE_HOLD_ADDRESS(part.inside); /* else each bit waits in memory by itself */
     V tap[LINE_TAPS][LINE_VECTORS];
     TILE_UNROLL
     for (int t = 0; t < taps; t++) {
@@ -85,7 +85,7 @@ TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROW
     }
     TILE_UNROLL_COLUMNS
     for (int q = 0; q < (m - 1) * stride + taps; q++, part.x += (uintptr_t)part.step) {
-        if (near && !(part.inside >> q & 1)) continue;
+        if (may_be_padding(padded, q, (m - 1) * stride + taps, taps) && !(part.inside >> q & 1)) continue;
         V column[LINE_VECTORS];
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
@@ -112,41 +112,41 @@ TILE_INLINE void NAME(ask_ahead)(uintptr_t x, int64_t step, const int columns) {
 /* Taps are `taps` neighbours, positions `stride` of them apart. */
 TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                       V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                                      const bool near, const bool rest, const int taps, const int stride) {
+                                      const Padded padded, const bool rest, const int taps, const int stride) {
     PART part = {.step = call->tap_step * (int64_t)sizeof(T), .weight_stride = call->ends.weight_stride};
-    if (near) part.inside = NAME(inside)(first, call->tap_step, call->limit, (m - 1) * stride + taps);
+    if (padded) part.inside = NAME(inside)(first, call->tap_step, call->limit, (m - 1) * stride + taps);
     const LineRow *row = call->rows, *const end = row + call->row_count;
     first = (first + c->column) * (int64_t)sizeof(T);
-    if (!near && row < end) NAME(ask_ahead)((uintptr_t)end[-1].x + (uintptr_t)first, part.step, m * stride);
+    if (!padded && row < end) NAME(ask_ahead)((uintptr_t)end[-1].x + (uintptr_t)first, part.step, m * stride);
     for (; row < end; row++) {
         part.x = (uintptr_t)row->x + (uintptr_t)first;
         part.weight = (const T *)call->ends.weight + row->tap * part.weight_stride + c->weight;
-        NAME(meet_taps)(part, c, acc, m, nv, near, rest, taps, stride);
+        NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, stride);
     }
 }
 
 /* `taps` taps of the row from its tap t on, where positions are one column apart. The tap behind them. */
 TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row, int64_t t, int64_t first,
                                       const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                                      const int nv, const bool near, const bool rest, const int taps) {
+                                      const int nv, const Padded padded, const bool rest, const int taps) {
     PART part = {.step = call->position_step * (int64_t)sizeof(T), .weight_stride = call->ends.weight_stride};
     first += t * call->tap_step;
-    if (near) part.inside = NAME(inside)(first, call->position_step, call->limit, m - 1 + taps);
+    if (padded) part.inside = NAME(inside)(first, call->position_step, call->limit, m - 1 + taps);
     part.x = (uintptr_t)row->x + (uintptr_t)((first + c->column) * (int64_t)sizeof(T));
     part.weight = (const T *)call->ends.weight + (row->tap + t) * part.weight_stride + c->weight;
-    NAME(meet_taps)(part, c, acc, m, nv, near, rest, taps, 1);
+    NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, 1);
     return t + taps;
 }
 
 /* Any number of taps: where positions are one tap apart, three taps of f32 share columns. */
 TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
-                                   V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const bool near,
-                                   const bool rest) {
+                                   V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                                   const Padded padded, const bool rest) {
     const int64_t taps = call->ends.taps, threes = IS_F32 && call->position_step == call->tap_step ? taps / 3 * 3 : 0;
     for (int r = 0; r < call->row_count; r++) {
         int64_t t = 0;
-        while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, near, rest, 3);
-        while (t < taps) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, near, rest, 1);
+        while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 3);
+        while (t < taps) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 1);
     }
 }
 
@@ -190,12 +190,12 @@ static __attribute__((noinline)) void NAME(finish_rest)(const LinesCall *call, v
 }
 
 TILE_INLINE void NAME(add_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
-                                   V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const bool near,
-                                   const bool rest, const int taps, const int stride) {
+                                   V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                                   const Padded padded, const bool rest, const int taps, const int stride) {
     if (taps)
-        NAME(shared_columns)(call, first, c, acc, m, nv, near, rest, taps, stride);
+        NAME(shared_columns)(call, first, c, acc, m, nv, padded, rest, taps, stride);
     else
-        NAME(any_columns)(call, first, c, acc, m, nv, near, rest);
+        NAME(any_columns)(call, first, c, acc, m, nv, padded, rest);
 }
 
 /* m positions from `position` on. */
@@ -207,9 +207,9 @@ TILE_INLINE void NAME(line_tile)(const LinesCall *call, const NAME(Limits) * lim
     NAME(clear)(acc, m, nv);
     const int64_t reach = (call->ends.taps - 1) * call->tap_step + (m - 1) * call->position_step;
     if (rest || first < 0 || first + reach >= call->limit)
-        NAME(add_columns)(call, first, c, acc, m, nv, true, rest, taps, stride);
+        NAME(add_columns)(call, first, c, acc, m, nv, rest || !taps ? PADDED : PADDED_ENDS, rest, taps, stride);
     else
-        NAME(add_columns)(call, first, c, acc, m, nv, false, rest, taps, stride);
+        NAME(add_columns)(call, first, c, acc, m, nv, NOT_PADDED, rest, taps, stride);
     if (!rest) {
         NAME(finish)(&call->ends, limits, results, c->column, acc, m, nv, VECTOR_BYTES == 64 ? c->last : TYPE_LANES);
         return;
@@ -243,6 +243,13 @@ TILE_INLINE void NAME(line_rest)(const LinesCall *call, const NAME(Limits) * lim
     }
 }
 
+/* Whether more columns are in the padding, at one end of the line, than PADDED_ENDS looks at. */
+TILE_INLINE bool NAME(pads_more)(const LinesCall *call, const int taps) {
+    const int64_t most = (taps - 1) * call->tap_step,
+                  end = call->first + (call->count - 1) * call->position_step + taps * call->tap_step;
+    return call->first < -most || end - most > call->limit;
+}
+
 typedef void NAME(Rest)(const LinesCall *call, const NAME(Limits) * limits, int64_t from, int64_t to, const COLUMNS *c);
 
 /* Whole tiles, and the positions behind the last one by `rest`. passes: over each tile, one behind the other, so that the second meets
@@ -251,7 +258,8 @@ TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Rest) *const rest, const
                             const int taps, const int stride) {
     const int64_t tiles = call->count / LINE_TILE, done = tiles * LINE_TILE;
     /* Without masks a partial vector has no whole tiles; it is the last. */
-    const int whole = VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES ? passes - 1 : passes;
+    const int masked = VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES ? passes - 1 : passes,
+              whole = taps && NAME(pads_more)(call, taps) ? 0 : masked;
     COLUMNS c[LINE_VECTORS];
     NAME(Limits) kept;
     const NAME(Limits) *limits = &kept;

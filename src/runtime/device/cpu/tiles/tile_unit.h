@@ -42,3 +42,11 @@ TILE_INLINE const Bounds *tile_bounds(const TileCall *call) { return call->ends 
 TILE_INLINE BoundKind bound_kind(const Bounds *b) {
     return !b->clamp ? BOUND_NOT : !b->gate ? BOUND_CLAMP : !b->then ? BOUND_GATE : BOUND_LONG_GATE;
 }
+
+/* Where columns that a tile of a line meets may be in the padding (tile_lines.h): among the first and the last ones, as many as all taps but one;
+ * or anywhere. */
+typedef enum Padded { NOT_PADDED, PADDED_ENDS, PADDED } Padded;
+
+TILE_INLINE bool may_be_padding(const Padded padded, int column, int columns, int taps) {
+    return padded == PADDED || (padded == PADDED_ENDS && (column < taps - 1 || column > columns - taps));
+}
