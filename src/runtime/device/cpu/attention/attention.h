@@ -35,6 +35,7 @@ typedef struct AttentionRun {
     int64_t group;             /* heads of a matrix */
     int64_t matrices, rows;    /* rows: of a matrix */
     bool few;
+    bool packs;          /* a worker holds the values of a matrix in panels, for all its tasks */
     int64_t together;    /* matrices of a task: a divisor of those that differ in their heads alone; 1 unless few */
     int causal;          /* which step leaves the keys behind it unseen, whatever they are; -1: none does */
     const float *bounds; /* [matrices] not NULL: that step hides by a finite number; what scores are at most */
@@ -62,6 +63,8 @@ bool attention_outweighs(const AttentionRun *run, int64_t matrix);
 int64_t attention_block_keys(const AttentionRun *run);
 /* Bytes of memory that attention_task wants, of a task of up to `rows` rows. */
 size_t attention_task_bytes(const AttentionRun *run, int rows);
+/* Before a worker's first task. */
+void attention_task_begin(const AttentionRun *run, void *memory);
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory);
 
 /* Where rows [first, first + count) of a matrix, and of those behind it, begin in a tensor of these strides. */

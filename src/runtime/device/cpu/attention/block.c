@@ -6,7 +6,8 @@
  * Results are [query][element]. Many rows: scores are [key][query], the product of keys, read where they are by their
  * strides, with the queries turned once, so that the softmax goes along vectors; the weights of the second product are
  * the values where they are, its rows the scores, read down their columns. So nothing is packed, whatever the head's
- * size is, but values whose elements lie apart.
+ * size is, but values whose elements lie apart, and those whose rows lie so far apart that each is on a page of its own: a
+ * worker copies such a matrix once, for all its tasks.
  * Few rows: scores are [query][key]; rows of several matrices stand behind each other.
  * Of bf16 with many rows both products are those of pairs: exponentials are rounded to bf16 before the second one, their sums
  * are not. */
@@ -67,10 +68,32 @@ Block block_make(const AttentionRun *run, int rows, char **memory) {
     return b;
 }
 
+static int64_t key_blocks(const AttentionRun *run) { return ceil_div(run->shape.keys, attention_block_keys(run)); }
+
+/* A task's block, with what its worker holds before it. */
+static Block make_task(const AttentionRun *run, int rows, char **memory) {
+    HeldValues *held = NULL;
+    float *panels = NULL;
+    if (run->packs) {
+        const int64_t blocks = key_blocks(run), width = round_up(run->shape.width, tile_isa()->f32.lanes);
+        held = block_take(memory, blocks * (int64_t)sizeof *held);
+        panels = block_take(memory, blocks * attention_block_keys(run) * width * (int64_t)sizeof *panels);
+    }
+    Block b = block_make(run, rows, memory);
+    b.held = held;
+    b.panels = panels;
+    return b;
+}
+
 size_t attention_task_bytes(const AttentionRun *run, int rows) {
     char *end = NULL;
-    block_make(run, rows, &end);
+    make_task(run, rows, &end);
     return (size_t)(uintptr_t)end;
+}
+
+void attention_task_begin(const AttentionRun *run, void *memory) {
+    HeldValues *held = memory; /* as make_task takes them */
+    for (int64_t i = 0; run->packs && i < key_blocks(run); i++) held[i].matrix = -1;
 }
 
 /* ---- pairs of bf16 ---- */
@@ -286,18 +309,20 @@ static Side take_weights(const Block *b, const Tensor *t, const AttentionStrides
 
 /* ---- products ---- */
 
-/* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. What is read
+/* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. panels: the
+ * weight is panels of columns, one behind the other (pack_panels). What is read
  * next is not asked for: the machine guesses it, and at so short depths asking took 3 to 4 % of the whole (512 to 2048
  * keys, heads of 64, one thread of an AMD EPYC of family 26). */
 static void multiply(const TileSet *set, TileCall *call, const void *const *rows, void *const *results, int64_t count,
-                     const float *weight, int64_t columns) {
+                     const float *weight, bool panels, int64_t columns) {
     static const int64_t no_offset[1] = {0};
     const int64_t lanes = set->lanes, widest = set->vectors * lanes;
     call->offsets = no_offset;
     call->taps = 1;
     for (int64_t j = 0; j < columns; j += widest) {
         int64_t some = least(columns - j, widest);
-        call->weight = weight + j;
+        call->weight = weight + (panels ? j * call->depth : j);
+        if (panels) call->weight_stride = round_up(some, lanes);
         call->column = j;
         call->columns = (int)some;
         call->rows = rows;
@@ -308,7 +333,7 @@ static void multiply(const TileSet *set, TileCall *call, const void *const *rows
 
 void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
                     const float *weight, int64_t columns) {
-    multiply(b->set, call, rows, results, count, weight, columns);
+    multiply(b->set, call, rows, results, count, weight, false, columns);
 }
 
 /* Scores of `count` keys. */
@@ -328,7 +353,7 @@ static void score_pairs(const Block *b, int64_t first, int64_t count) {
     const uint16_t *keys = (const uint16_t *)run->inputs[1]->data + at;
     for (int64_t i = 0; i < count; i++) b->read_rows[i] = keys + i * shape->k.row;
     TileCall call = {.depth = shape->size / 2, .weight_stride = b->columns, .scales = true, .scale = run->scale};
-    multiply(b->pairs, &call, b->read_rows, b->score_rows, count, b->queries, b->columns);
+    multiply(b->pairs, &call, b->read_rows, b->score_rows, count, b->queries, false, b->columns);
 }
 
 /* Probabilities become pairs of neighbouring keys, in place, and values beside them. */
@@ -348,17 +373,43 @@ static void add_pairs(const Block *b, int64_t first, int64_t count, bool begins)
     for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r;
     TileCall call = {.depth = pairs, .has_addend = !begins, .weight_stride = width};
     call.depth_gap = pairs == 1 ? 0 : columns - 1;
-    multiply(b->pairs, &call, b->read_rows, b->result_rows, b->rows, b->v, width);
+    multiply(b->pairs, &call, b->read_rows, b->result_rows, b->rows, b->v, false, width);
+}
+
+/* Panels of as many columns as a tile has, whole vectors: [count][columns] each. */
+VECTORISED static void pack_panels(const TileSet *set, const float *from, int64_t row, int64_t count, int64_t columns,
+                                   float *to) {
+    const int64_t lanes = set->lanes, widest = set->vectors * lanes;
+    for (int64_t j = 0; j < columns; j += widest) {
+        const int64_t some = least(columns - j, widest), step = round_up(some, lanes);
+        for (int64_t i = 0; i < count; i++, to += step) memcpy(to, from + i * row + j, (size_t)some * sizeof *to);
+    }
+}
+
+/* The values of keys [first, first + count) in panels, which the worker's next tasks find there. */
+static const float *held_panels(const Block *b, int64_t first, int64_t count) {
+    const AttentionShape *shape = &b->run->shape;
+    const int64_t block = first / b->keys, matrix = b->v_matrices[0];
+    float *panels = b->panels + block * b->keys * b->width;
+    HeldValues *held = &b->held[block];
+    if (held->matrix != matrix || held->first != first || held->count != count) {
+        const float *values = b->run->inputs[2]->data;
+        pack_panels(b->set, values + matrix + first * shape->v.row, shape->v.row, count, shape->width, panels);
+        *held = (HeldValues){matrix, first, count};
+    }
+    return panels;
 }
 
 static void add_values(const Block *b, int64_t first, int64_t count, bool begins) {
     const AttentionShape *shape = &b->run->shape;
     int64_t at = b->v_matrices[0] + first * shape->v.row;
-    Side v = take_weights(b, b->run->inputs[2], &shape->v, at, count, shape->width, b->v);
+    Side v = {0};
+    if (!b->held) v = take_weights(b, b->run->inputs[2], &shape->v, at, count, shape->width, b->v);
     for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r;
     TileCall call = {.depth = count, .has_addend = !begins, .weight_stride = v.row};
     call.depth_gap = count == 1 ? 0 : b->columns - 1;
-    block_multiply(b, &call, b->read_rows, b->result_rows, b->rows, v.data, shape->width);
+    const float *values = b->held ? held_panels(b, first, count) : v.data;
+    multiply(b->set, &call, b->read_rows, b->result_rows, b->rows, values, b->held != NULL, shape->width);
 }
 
 /* ---- products of few rows ---- */
@@ -567,7 +618,7 @@ static void finish(const Block *b) {
 
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory) {
     char *end = memory;
-    Block b = block_make(run, task->rows, &end);
+    Block b = make_task(run, task->rows, &end);
     b.task = task;
     if (takes_pairs(run)) b.pairs = tile_set_pairs();
     for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;

@@ -12,6 +12,12 @@ typedef struct Side {
     int64_t row, column;
 } Side;
 
+/* Which values stand in a block of panels. */
+typedef struct HeldValues {
+    int64_t matrix; /* where they begin; -1: none */
+    int64_t first, count;
+} HeldValues;
+
 typedef struct Block {
     const AttentionRun *run;
     const AttentionTask *task;
@@ -27,6 +33,8 @@ typedef struct Block {
     float *values;        /* of a step: as scores */
     float *dense;         /* [lanes][size, width or keys]: rows that are to be turned */
     float *k, *v;         /* a block of keys and of values, matrix after matrix, where they are not read in place */
+    HeldValues *held;     /* [blocks of all keys]; NULL: values are not held in panels */
+    float *panels;        /* [blocks][keys * width] */
     float *top, *sum, *factor;        /* [columns] */
     int32_t *last;                    /* [columns] */
     int64_t *offsets;                 /* [rows] of a tensor's rows */
