@@ -221,15 +221,16 @@ static void window_row(const Pooling *p, const Window *w, int64_t row) {
     const void *rows[MOST_TAPS];
     int held = 0;
     bool begun = false;
+    const int64_t row_step = p->dilation[2] * p->channels * (int64_t)size,
+                  place_step = p->dilation[2] * p->place_step[2], i2 = taps[2].start + taps[2].first * p->dilation[2];
     for (int64_t a = taps[0].first; a < taps[0].end; a++) {
         int64_t i0 = taps[0].start + a * p->dilation[0];
         for (int64_t b = taps[1].first; b < taps[1].end; b++) {
             int64_t i1 = taps[1].start + b * p->dilation[1];
-            for (int64_t c = taps[2].first; c < taps[2].end; c++) {
-                int64_t i2 = taps[2].start + c * p->dilation[2];
-                int64_t place = i0 * p->place_step[0] + i1 * p->place_step[1] + i2 * p->place_step[2];
-                const char *x =
-                    p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
+            int64_t place = i0 * p->place_step[0] + i1 * p->place_step[1] + i2 * p->place_step[2];
+            const char *x =
+                p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
+            for (int64_t c = taps[2].first; c < taps[2].end; c++, x += row_step, place += place_step) {
                 if (places) {
                     place_row(p, x, y, places, place, begun);
                 } else {
