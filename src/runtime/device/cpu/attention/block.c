@@ -310,9 +310,9 @@ static Side take_weights(const Block *b, const Tensor *t, const AttentionStrides
 /* ---- products ---- */
 
 /* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. panels: the
- * weight is panels of columns, one behind the other (pack_panels). What is read
- * next is not asked for: the machine guesses it, and at so short depths asking took 3 to 4 % of the whole (512 to 2048
- * keys, heads of 64, one thread of an AMD EPYC of family 26). */
+ * weight is panels of columns, one behind the other (pack_panels), and call->weight_stride theirs.
+ * What is read next is not asked for: the machine guesses it, and at so short depths asking took 3 to 4 % of the whole
+ * (512 to 2048 keys, heads of 64, one thread of an AMD EPYC of family 26). */
 static void multiply(const TileSet *set, TileCall *call, const void *const *rows, void *const *results, int64_t count,
                      const float *weight, bool panels, int64_t columns) {
     static const int64_t no_offset[1] = {0};
@@ -402,14 +402,18 @@ static const float *held_panels(const Block *b, int64_t first, int64_t count) {
 
 static void add_values(const Block *b, int64_t first, int64_t count, bool begins) {
     const AttentionShape *shape = &b->run->shape;
-    int64_t at = b->v_matrices[0] + first * shape->v.row;
-    Side v = {0};
-    if (!b->held) v = take_weights(b, b->run->inputs[2], &shape->v, at, count, shape->width, b->v);
-    for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r;
-    TileCall call = {.depth = count, .has_addend = !begins, .weight_stride = v.row};
+    TileCall call = {.depth = count, .has_addend = !begins};
     call.depth_gap = count == 1 ? 0 : b->columns - 1;
-    const float *values = b->held ? held_panels(b, first, count) : v.data;
-    multiply(b->set, &call, b->read_rows, b->result_rows, b->rows, values, b->held != NULL, shape->width);
+    for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r;
+    if (b->held) {
+        const float *panels = held_panels(b, first, count);
+        multiply(b->set, &call, b->read_rows, b->result_rows, b->rows, panels, true, shape->width);
+        return;
+    }
+    int64_t at = b->v_matrices[0] + first * shape->v.row;
+    Side v = take_weights(b, b->run->inputs[2], &shape->v, at, count, shape->width, b->v);
+    call.weight_stride = v.row;
+    block_multiply(b, &call, b->read_rows, b->result_rows, b->rows, v.data, shape->width);
 }
 
 /* ---- products of few rows ---- */

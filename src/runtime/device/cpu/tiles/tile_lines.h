@@ -3,8 +3,8 @@
  *
  * Sums of up to LINE_TILE positions stay in registers. Where positions are one or two taps apart, a row of the kernel
  * does, too, and each column of the input is read once and met by all taps that reach it: of a 3x3 kernel, 13 loads for
- * 24 products. Columns in the padding are left out. An element's sum is taken in the order of the taps, wherever in a
- * tile its position falls. */
+ * 24 products. Longer rows, of positions one tap apart, are met three taps at a time. Columns in the padding are left
+ * out. An element's sum is taken in the order of the taps, wherever in a tile its position falls. */
 
 /* Vectors of a panel's columns at one place of the input; the last may be partial. */
 typedef struct NAME(Columns) {
@@ -101,8 +101,8 @@ TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROW
     }
 }
 
-/* Asks for what the next tile reads of a line that no line before had: of lines that are far apart, each in pieces of a vector or two, machines
- * guess too little. */
+/* Asks for what the next tile reads of the one line that the result's line before did not meet: of lines that are far apart, each
+ * in pieces of a vector or two, machines guess too little. */
 TILE_INLINE void NAME(ask_ahead)(uintptr_t x, int64_t step, const int columns) {
     x += (uintptr_t)(columns * step);
     TILE_UNROLL
