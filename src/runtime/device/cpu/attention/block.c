@@ -310,7 +310,7 @@ static Side take_weights(const Block *b, const Tensor *t, const AttentionStrides
 /* ---- products ---- */
 
 /* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. panels: the
- * weight is panels of columns, one behind the other (pack_panels), and call->weight_stride theirs.
+ * weight is panels of columns, one behind the other (panel_pack), and call->weight_stride theirs.
  * What is read next is not asked for: the machine guesses it, and at so short depths asking took 3 to 4 % of the whole
  * (512 to 2048 keys, heads of 64, one thread of an AMD EPYC of family 26). */
 static void multiply(const TileSet *set, TileCall *call, const void *const *rows, void *const *results, int64_t count,
@@ -376,16 +376,6 @@ static void add_pairs(const Block *b, int64_t first, int64_t count, bool begins)
     multiply(b->pairs, &call, b->read_rows, b->result_rows, b->rows, b->v, false, width);
 }
 
-/* Panels of as many columns as a tile has, whole vectors: [count][columns] each. */
-VECTORISED static void pack_panels(const TileSet *set, const float *from, int64_t row, int64_t count, int64_t columns,
-                                   float *to) {
-    const int64_t lanes = set->lanes, widest = set->vectors * lanes;
-    for (int64_t j = 0; j < columns; j += widest) {
-        const int64_t some = least(columns - j, widest), step = round_up(some, lanes);
-        for (int64_t i = 0; i < count; i++, to += step) memcpy(to, from + i * row + j, (size_t)some * sizeof *to);
-    }
-}
-
 /* The values of keys [first, first + count) in panels, which the worker's next tasks find there. */
 static const float *held_panels(const Block *b, int64_t first, int64_t count) {
     const AttentionShape *shape = &b->run->shape;
@@ -393,8 +383,14 @@ static const float *held_panels(const Block *b, int64_t first, int64_t count) {
     float *panels = b->panels + block * b->keys * b->width;
     HeldValues *held = &b->held[block];
     if (held->matrix != matrix || held->first != first || held->count != count) {
-        const float *values = b->run->inputs[2]->data;
-        pack_panels(b->set, values + matrix + first * shape->v.row, shape->v.row, count, shape->width, panels);
+        static const int64_t no_tap[1] = {0};
+        const Weight weight = {.set = b->set, .groups = 1, .taps = 1, .depth = count, .columns = shape->width};
+        WeightSource source = {.column = 1, .depth = shape->v.row, .taps = no_tap, .scale = 1};
+        source.data = (const float *)b->run->inputs[2]->data + matrix + first * shape->v.row;
+        for (int64_t i = 0; i < weight_panels(&weight); i++) {
+            const Panel panel = weight_panel(&weight, i);
+            panel_pack(&weight, &source, &panel, (char *)panels + panel.at);
+        }
         *held = (HeldValues){matrix, first, count};
     }
     return panels;
