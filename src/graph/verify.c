@@ -320,6 +320,16 @@ static Status check_perm(const Verifier *v, const char *name, int rank) {
 static bool is_attention_backward(const Node *node) { return strcmp(node->op, "attention_backward") == 0; }
 static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0 || is_attention_backward(node); }
 
+/* Of an operand of "attention" behind its permute. */
+static Status check_part(const Verifier *v, const char *name, int input) {
+    int count;
+    const int64_t *part = attr_ints(v->node, name, &count);
+    RULE(!part || (count == 2 && part[0] >= 0 && part[1] >= 1 && v->node->inputs[input]->rank >= 3 &&
+                   v->node->output_count == 1),
+         "attribute %s is no first and number of heads", name);
+    return NULL;
+}
+
 /* What lowering/anchors.h says of the anchor "attention" and its gradient, as far as it does not need the steps' meaning. */
 static Status check_attention(const Verifier *v) {
     const Node *node = v->node;
@@ -347,6 +357,9 @@ static Status check_attention(const Verifier *v) {
     TRY(check_perm(v, "perm_k", rank));
     TRY(check_perm(v, "perm_v", rank));
     TRY(check_perm(v, "perm_out", rank));
+    TRY(check_part(v, "part_q", 0));
+    TRY(check_part(v, "part_k", 1));
+    TRY(check_part(v, "part_v", 2));
     attr_ints(node, "steps", &steps);
     const Attr *alphas = node_attr(node, "steps_alpha");
     alpha = alphas && alphas->kind == ATTR_FLOATS ? alphas->count : 0;

@@ -48,7 +48,8 @@
  *                   q' = permute(q, perm_q) [lead..., s_q, d], k' [lead..., s_k, d], v' [lead..., s_k, d_v], all of one
  *                   rank, 2 to ATTENTION_RANK. Leading sizes agree or are 1; along the last leading axis, the heads,
  *                   those of k' and v' may also divide the result's: head h reads theirs at h / (heads / own heads). q'
- *                   may also have s_q = 1 where the steps' inputs have more. x = scale * q' k'^T is changed by the steps
+ *                   may also have s_q = 1 where the steps' inputs have more. ints part_q, part_k, part_v (missing: all): first
+ *                   and number of the heads of permute(q, perm_q) that are q'; not where there is a second output. x = scale * q' k'^T is changed by the steps
  *                   in order, p = softmax(x) along its last axis, r = p v', and the result is permute(r, perm_out). The
  *                   permutes are strides, no data moves. f32, f64, f16, bf16; all between the inputs and the result is
  *                   f32 (f64), whatever it is made of. No epilogue. A second output, where there is one, is for the gradient:

@@ -221,6 +221,25 @@ static Pool *pool_for_work(const Lowering *l, size_t bytes) {
     return pool;
 }
 
+/* One number throughout, computed once and repeated: of inputs that are too large for a stored result. NULL: they are not
+ * such, or fold() computes it as well. */
+static Value *fold_splats(Lowering *l, const NodeSpec *spec) {
+    double number;
+    Value *inputs[3];
+    if (!prim_is_elementwise(spec->prim) || spec->rank == 0 || spec->input_count > 3) return NULL;
+    for (int i = 0; i < spec->input_count; i++)
+        if (!is_splat(spec->inputs[i], &number)) return NULL;
+    for (int i = 0; i < spec->input_count; i++) {
+        Tensor *first = arena_copy(l->arena, spec->inputs[i]->constant, sizeof *first);
+        first->rank = 0;
+        inputs[i] = constant(l, first);
+    }
+    NodeSpec one = *spec;
+    one.inputs = inputs;
+    one.rank = 0;
+    return expand(l, emit(l, &one), spec->dims, spec->rank);
+}
+
 Value *fold(Lowering *l, const NodeSpec *spec) {
     if (spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
     for (int i = 0; i < spec->input_count; i++)
@@ -234,7 +253,7 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
         return NULL;
     }
     if (spec->prim == PRIM_RESHAPE) return fold_reshape(l, spec, dims);
-    if (!worth_storing(spec, count, bytes)) return NULL;
+    if (!worth_storing(spec, count, bytes)) return fold_splats(l, spec);
     Value result = {.name = "", .dtype = spec->dtype, .rank = spec->rank, .dims = (const Dim **)spec->dims};
     Value *outputs[] = {&result};
     Node node = {.kind = NODE_PRIM,

@@ -146,14 +146,19 @@ static bool is_commutative(Prim prim) {
     return prim == PRIM_ADD || prim == PRIM_MUL || prim == PRIM_AND || prim == PRIM_OR || prim == PRIM_XOR;
 }
 
+/* A constant of one number, or one that is repeated for want of room. */
+static bool is_repeated_number(const Value *x, double *out_number) {
+    return is_splat(is_static_expand(x) ? x->producer->inputs[0] : x, out_number);
+}
+
 static Value *simplify_binary(Lowering *l, Prim prim, Value *a, Value *b, const NodeSpec *spec) {
     double number;
     Value *simpler = NULL;
     if (a == b && (prim == PRIM_MIN || prim == PRIM_MAX || prim == PRIM_AND || prim == PRIM_OR)) return a;
-    if (is_splat(b, &number) && has_dims(a, spec->dims, spec->rank)) simpler = simplify_by_number(l, prim, a, number);
-    if (!simpler && is_commutative(prim) && is_splat(a, &number) && has_dims(b, spec->dims, spec->rank))
+    if (is_repeated_number(b, &number)) simpler = simplify_by_number(l, prim, a, number);
+    if (!simpler && is_commutative(prim) && is_repeated_number(a, &number))
         simpler = simplify_by_number(l, prim, b, number);
-    return simpler;
+    return simpler && !l->error ? expand(l, simpler, spec->dims, spec->rank) : NULL;
 }
 
 Value *binary(Lowering *l, Prim prim, Value *a, Value *b) {
@@ -183,7 +188,7 @@ Value *where(Lowering *l, Value *condition, Value *then, Value *otherwise) {
     NodeSpec spec = {.prim = PRIM_WHERE, .dtype = then->dtype};
     if (!shape_elementwise(l, &spec, inputs, 3)) return NULL;
     double yes;
-    if (is_splat(inputs[0], &yes)) return expand(l, inputs[yes != 0 ? 1 : 2], spec.dims, spec.rank);
+    if (is_repeated_number(inputs[0], &yes)) return expand(l, inputs[yes != 0 ? 1 : 2], spec.dims, spec.rank);
     if (inputs[1] == inputs[2] && has_dims(inputs[1], spec.dims, spec.rank)) return inputs[1];
     return emit(l, &spec);
 }

@@ -25,13 +25,15 @@
 typedef struct Operand {
     Value *value;
     int64_t perm[MAX_RANK];
+    int64_t part[2]; /* first and number of the heads that it has; 0, 0: all */
 } Operand;
 
 typedef struct Step {
     ScoreStep kind;
     float alpha, beta;
     Value *input;
-    int form; /* reshapes between the step and the second GEMM */
+    int form;    /* reshapes between the step and the second GEMM */
+    DType dtype; /* of a causal step: in which the model computes it */
 } Step;
 
 /* Elements up to which constants are searched for one number, and for a triangle. */
@@ -82,6 +84,14 @@ static bool splat(const Value *v, double *out_number) {
     for (int64_t i = 1; i < tensor_count(t); i++)
         if (memcmp(t->data, (const char *)t->data + (size_t)i * size, size)) return false;
     *out_number = dtype_load_double(t->dtype, t->data, 0);
+    return true;
+}
+
+/* A constant condition that is the same throughout. */
+static bool all_are(const Value *condition, bool holds) {
+    const Tensor *t = condition->constant;
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        if ((dtype_load_int(t->dtype, t->data, i) != 0) != holds) return false;
     return true;
 }
 
@@ -297,9 +307,11 @@ static bool push_condition(Match *m, Value *condition, bool holds, float hidden,
             condition = n->inputs[0];
             continue;
         }
-        if (!m->offset && causal(m, condition, holds, scores, &offset)) {
+        if (condition->constant && all_are(condition, holds)) {
+            /* hides nothing */
+        } else if (!m->offset && causal(m, condition, holds, scores, &offset)) {
             m->offset = offset;
-            if (!push(m, (Step){.kind = SCORE_CAUSAL, .alpha = hidden})) return false;
+            if (!push(m, (Step){.kind = SCORE_CAUSAL, .alpha = hidden, .dtype = scores->dtype})) return false;
         } else if (!readable(condition) ||
                    !push(m, (Step){.kind = holds ? SCORE_KEEP : SCORE_HIDE, .alpha = hidden, .input = condition})) {
             return false;
@@ -324,6 +336,19 @@ static bool other_number(const Value *v, double one, float *out_number) {
     return found;
 }
 
+/* x + hidden except where the condition is `holds`, which depends on the places of query and key alone. */
+static bool push_causal_alone(Match *m, Value *condition, bool holds, float hidden, const Value *scores) {
+    Match before = *m;
+    Step *step = &m->steps[m->step_count];
+    if (push_condition(m, condition, holds, hidden, scores) && m->step_count == before.step_count + 1 &&
+        step->kind == SCORE_CAUSAL) {
+        step->kind = SCORE_CAUSAL_ADD;
+        return true;
+    }
+    *m = before;
+    return false;
+}
+
 /* x + bias. A bias that is 0 or -inf by a condition is one. */
 static bool push_bias(Match *m, Value *bias, bool hiding, const Value *scores) {
     const Dim *offset;
@@ -332,14 +357,18 @@ static bool push_bias(Match *m, Value *bias, bool hiding, const Value *scores) {
     if (made_by(bias, PRIM_WHERE)) {
         bool holds = splat_is(n->inputs[1], 0);
         const Value *hidden = n->inputs[holds ? 2 : 1];
-        if (splat_is(n->inputs[holds ? 1 : 2], 0) && splat_is(hidden, -INFINITY))
-            return push_condition(m, n->inputs[0], holds, -INFINITY, scores);
+        double number;
+        if (splat_is(n->inputs[holds ? 1 : 2], 0) && splat(hidden, &number)) {
+            if (number == -INFINITY) return push_condition(m, n->inputs[0], holds, -INFINITY, scores);
+            if (push_causal_alone(m, n->inputs[0], holds, (float)number, scores)) return true;
+        }
     }
     float hidden;
     if (bias->constant && !m->offset && spans(bias, scores) && dtype_is_float(bias->dtype) &&
         constant_triangle(m, bias, 0, &offset) && other_number(bias, 0, &hidden)) {
         m->offset = offset;
-        return push(m, (Step){.kind = hidden == -INFINITY ? SCORE_CAUSAL : SCORE_CAUSAL_ADD, .alpha = hidden});
+        ScoreStep kind = hidden == -INFINITY ? SCORE_CAUSAL : SCORE_CAUSAL_ADD;
+        return push(m, (Step){.kind = kind, .alpha = hidden, .dtype = scores->dtype});
     }
     Value *input = narrowest(bias);
     return readable(input) && input->dtype != DT_BOOL &&
@@ -642,14 +671,17 @@ static bool match_probabilities(Match *m, Value *p) {
 /* --- operands ---------------------------------------------------------------------------------------------- */
 
 static Operand operand_of(const Node *gemm, int index, const char *name) {
-    Operand o = {.value = gemm->inputs[index]};
+    Operand o = {.value = gemm->inputs[index], .part = {0, 0}};
     int count;
     const int64_t *perm = attr_ints(gemm, name, &count);
     for (int i = 0; i < o.value->rank; i++) o.perm[i] = perm ? perm[i] : i;
     return o;
 }
 
-static const Dim *operand_dim(const Operand *o, int axis) { return o->value->dims[o->perm[axis]]; }
+static const Dim *operand_dim(const Match *m, const Operand *o, int axis) {
+    if (o->part[1] && axis == o->value->rank - 3) return dim_const(m->l->dims, o->part[1]);
+    return o->value->dims[o->perm[axis]];
+}
 
 static void look_through_permute(Operand *o) {
     int count;
@@ -659,11 +691,11 @@ static void look_through_permute(Operand *o) {
 }
 
 /* Leading axes that are repeated from size 1 by the model itself: the anchor does so anyway. */
-static bool look_through_expand(Operand *o) {
+static bool look_through_expand(const Match *m, Operand *o) {
     const Value *x = o->value->producer->inputs[0];
     for (int i = 0; i < x->rank; i++) {
         const Dim *own = x->dims[o->perm[i]];
-        if (own != operand_dim(o, i) && (i >= x->rank - 2 || !is_unit(own))) return false;
+        if (own != operand_dim(m, o, i) && (i >= x->rank - 2 || !is_unit(own))) return false;
     }
     o->value = o->value->producer->inputs[0];
     return true;
@@ -734,8 +766,89 @@ static bool look_through_joined(Match *m, Operand *o) {
     return o->value != NULL;
 }
 
+/* reshape(permute(x)), where the reshape drops an axis of size 1. */
+static bool look_through_dropped(Match *m, Operand *o) {
+    const Value *v = o->value, *y = v->producer->inputs[0];
+    int rank = v->rank, unit = 0, count;
+    if (!made_by(y, PRIM_PERMUTE) || y->rank != rank + 1) return false;
+    while (unit < rank && v->dims[unit] == y->dims[unit]) unit++;
+    if (!is_unit(y->dims[unit])) return false;
+    for (int i = unit; i < rank; i++)
+        if (v->dims[i] != y->dims[i + 1]) return false;
+    const int64_t *perm = attr_ints(y->producer, "perm", &count);
+    Value *x = y->producer->inputs[0];
+    int64_t dropped = perm[unit];
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i <= rank; i++)
+        if (i != dropped) dims[i - (i > dropped)] = x->dims[i];
+    for (int i = 0; i < rank; i++) {
+        int64_t axis = perm[o->perm[i] + (o->perm[i] >= unit)];
+        o->perm[i] = axis - (axis > dropped);
+    }
+    o->value = reshape(m->l, x, dims, rank);
+    return o->value != NULL;
+}
+
+/* A slice of one axis alone, element by element. */
+static bool is_range(const Node *slice, int *out_axis, int64_t *out_start) {
+    int count, found = 0;
+    const Value *x = slice->inputs[0], *y = slice->outputs[0];
+    const int64_t *step = attr_ints(slice, "step", &count);
+    const Dim *const *start = attr_dims(slice, "start", &count);
+    for (int i = 0; i < x->rank; i++) {
+        if (step && step[i] != 1) return false;
+        if (x->dims[i] == y->dims[i]) continue;
+        found++;
+        *out_axis = i;
+    }
+    return found == 1 && dim_is_const(start[*out_axis], out_start);
+}
+
+static bool known_product(const Value *v, int from, int64_t *out_count) {
+    int64_t size;
+    *out_count = 1;
+    for (int i = from; i < v->rank; i++)
+        if (!dim_is_const(v->dims[i], &size) || __builtin_mul_overflow(*out_count, size, out_count)) return false;
+    return *out_count > 0;
+}
+
+/* Whether an anchor gives it, perhaps with an epilogue and in another shape: all of it is stored whoever reads a part. */
+static bool is_stored_whole(const Value *x) {
+    for (int depth = 0; depth < 8 && x->producer; depth++) {
+        const Node *n = x->producer;
+        if (n->kind == NODE_ANCHOR) return true;
+        if (n->kind != NODE_PRIM || (n->prim != PRIM_RESHAPE && !prim_is_elementwise(n->prim))) return false;
+        x = n->inputs[0];
+    }
+    return false;
+}
+
+/* reshape(slice(x)), some of the heads of a product that gives queries, keys and values at once. The operand becomes all
+ * heads of x, of which the anchor reads its own. */
+static bool look_through_part(Match *m, Operand *o) {
+    const Value *v = o->value, *s = v->producer->inputs[0];
+    int axis, rank = v->rank;
+    int64_t start, inner, outer, row, part, head;
+    if (m->trained || rank < 3 || !made_by(s, PRIM_SLICE) || !is_range(s->producer, &axis, &start)) return false;
+    Value *x = s->producer->inputs[0];
+    int heads = (int)o->perm[rank - 3];
+    if (!known_product(x, axis, &row) || !known_product(s, axis, &part) || !known_product(s, axis + 1, &inner) ||
+        !known_product(v, heads, &outer) || !known_product(v, heads + 1, &head) || !is_stored_whole(x))
+        return false;
+    if (part != outer || row % head || start * inner % head ||
+        dim_product(m->l->dims, (const Dim *const *)s->dims, axis) !=
+            dim_product(m->l->dims, (const Dim *const *)v->dims, heads))
+        return false;
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < rank; i++) dims[i] = i == heads ? dim_const(m->l->dims, row / head) : v->dims[i];
+    o->part[0] = start * inner / head;
+    o->part[1] = part / head;
+    o->value = reshape(m->l, x, dims, rank);
+    return o->value != NULL;
+}
+
 static void simplify_operand(Match *m, Operand *o, bool is_value) {
-    for (;;) {
+    while (!o->part[1]) {
         Value *x;
         double factor;
         if (made_by(o->value, PRIM_PERMUTE)) {
@@ -744,8 +857,9 @@ static void simplify_operand(Match *m, Operand *o, bool is_value) {
             m->scale *= factor;
             o->value = x;
         } else if (made_by(o->value, PRIM_EXPAND)) {
-            if (!look_through_expand(o)) return;
-        } else if (!made_by(o->value, PRIM_RESHAPE) || !(look_through_groups(m, o) || look_through_joined(m, o))) {
+            if (!look_through_expand(m, o)) return;
+        } else if (!made_by(o->value, PRIM_RESHAPE) || !(look_through_groups(m, o) || look_through_joined(m, o) ||
+                                                         look_through_dropped(m, o) || look_through_part(m, o))) {
             return;
         }
     }
@@ -902,7 +1016,7 @@ static bool drop_casts(Match *m, Regroup r) {
 }
 
 static bool leading_fits(const Match *m, const Operand *o, int axis, bool shared) {
-    const Dim *own = operand_dim(o, axis), *all = m->dims[axis];
+    const Dim *own = operand_dim(m, o, axis), *all = m->dims[axis];
     int64_t few, many;
     if (own == all || is_unit(own)) return true;
     if (shared && axis == m->rank - 3 && dim_is_const(own, &few) && dim_is_const(all, &many))
@@ -918,26 +1032,28 @@ static bool shapes_fit(const Match *m) {
         if (all[i]->value->rank != m->rank || all[i]->value->dtype != m->q.value->dtype) return false;
         for (int a = 0; a < m->rank - 2; a++)
             if (!leading_fits(m, all[i], a, i > 0)) return false;
-        if (!dim_is_const(operand_dim(all[i], m->rank - 1), &size) || size < 1 || size > ATTENTION_HEAD) return false;
+        if (!dim_is_const(operand_dim(m, all[i], m->rank - 1), &size) || size < 1 || size > ATTENTION_HEAD)
+            return false;
     }
     for (int i = 0; i < m->step_count; i++)
         if (m->steps[i].input && m->steps[i].input->rank > m->rank) return false;
-    const Dim *keys = operand_dim(&m->k, m->rank - 2);
-    if (known_different(keys, operand_dim(&m->v, m->rank - 2)) || known_different(keys, m->dims[m->rank - 1]))
+    const Dim *keys = operand_dim(m, &m->k, m->rank - 2);
+    if (known_different(keys, operand_dim(m, &m->v, m->rank - 2)) || known_different(keys, m->dims[m->rank - 1]))
         return false;
-    if (m->keys_follow && keys != operand_dim(&m->v, m->rank - 2)) return false;
+    if (m->keys_follow && keys != operand_dim(m, &m->v, m->rank - 2)) return false;
     if (!leading_fits(m, &m->q, m->rank - 2, false)) return false;
-    return device_float(m->q.value->dtype) && operand_dim(&m->q, m->rank - 1) == operand_dim(&m->k, m->rank - 1);
+    return device_float(m->q.value->dtype) && operand_dim(m, &m->q, m->rank - 1) == operand_dim(m, &m->k, m->rank - 1);
 }
 
 /* No queries, keys or values are repeated but for heads that share both. */
 static bool repeats_nothing(const Match *m) {
     const int heads = m->rank - 3, queries = m->rank - 2;
     for (int i = 0; i <= queries; i++) {
-        bool shared = i == heads && operand_dim(&m->k, i) == operand_dim(&m->v, i);
-        if (operand_dim(&m->q, i) != m->dims[i]) return false;
-        if (i == queries ? operand_dim(&m->k, i) != operand_dim(&m->v, i)
-                         : !shared && (operand_dim(&m->k, i) != m->dims[i] || operand_dim(&m->v, i) != m->dims[i]))
+        bool shared = i == heads && operand_dim(m, &m->k, i) == operand_dim(m, &m->v, i);
+        if (operand_dim(m, &m->q, i) != m->dims[i]) return false;
+        if (i == queries
+                ? operand_dim(m, &m->k, i) != operand_dim(m, &m->v, i)
+                : !shared && (operand_dim(m, &m->k, i) != m->dims[i] || operand_dim(m, &m->v, i) != m->dims[i]))
             return false;
     }
     return true;
@@ -947,9 +1063,9 @@ static bool repeats_nothing(const Match *m) {
 static bool numbers_places(const Match *m) {
     const int heads = m->rank - 3, queries = m->rank - 2;
     for (int i = 0; i <= queries; i++) {
-        if (operand_dim(&m->q, i) != m->dims[i]) return false;
+        if (operand_dim(m, &m->q, i) != m->dims[i]) return false;
         for (int k = 0; k < 2 && i < heads; k++) {
-            const Dim *own = operand_dim(k ? &m->v : &m->k, i);
+            const Dim *own = operand_dim(m, k ? &m->v : &m->k, i);
             if (own != m->dims[i] && !is_unit(own)) return false;
         }
     }
@@ -991,6 +1107,10 @@ static void set_perm(Node *node, const char *name, const int64_t *perm, int rank
         }
 }
 
+static void set_part(Node *node, const char *name, const Operand *o) {
+    if (o->part[1]) node_set_ints(node, name, o->part, 2);
+}
+
 static void set_steps(Node *node, const Match *m, Arena *arena) {
     int count = m->step_count;
     if (!count) return;
@@ -1016,6 +1136,9 @@ static void build(Graph *graph, Match *m) {
     set_perm(node, "perm_k", m->k.perm, m->rank);
     set_perm(node, "perm_v", m->v.perm, m->rank);
     set_perm(node, "perm_out", m->perm_out, m->rank);
+    set_part(node, "part_q", &m->q);
+    set_part(node, "part_k", &m->k);
+    set_part(node, "part_v", &m->v);
     if (m->scale != 1) node_set_float(node, "scale", m->scale);
     if (m->empty != EMPTY_NAN) node_set_int(node, "empty", m->empty);
     set_steps(node, m, graph->arena);
@@ -1026,7 +1149,7 @@ static void build(Graph *graph, Match *m) {
     const Dim *dims[MAX_RANK];
     const int rank = m->free_form ? m->rank : old->rank;
     for (int i = 0; i < rank; i++) dims[i] = m->free_form ? m->dims[i] : old->dims[i];
-    if (m->free_form) dims[rank - 1] = operand_dim(&m->v, rank - 1);
+    if (m->free_form) dims[rank - 1] = operand_dim(m, &m->v, rank - 1);
     Value *y = node_add_output(node, NULL, old->dtype, rank, dims);
     Value *formed = reshape(m->l, y, (const Dim *const *)old->dims, old->rank);
     if (formed) value_replace(graph, old, formed);
@@ -1037,6 +1160,37 @@ static void fold_scale(Match *m) {
     m->scale *= attr_float(m->scores, "alpha", 1);
     while (m->step_count && m->steps[m->step_count - 1].kind == SCORE_SCALE)
         m->scale *= (double)m->steps[--m->step_count].alpha;
+}
+
+/* Whether a score has no weight beside another when this is added to it or stands for it: the lowest number of a model in
+ * float16, whose scores are no larger, or one that no score of float32 comes near. */
+static bool hides_by_size(const Step *step) { return step->alpha <= (step->dtype == DT_F16 ? -65504.0F : -1e30F); }
+
+static bool never_negative(const Dim *size) {
+    int64_t number;
+    if (dim_is_const(size, &number)) return number >= 0;
+    for (int i = 0; i < dim_term_count(size); i++) {
+        int factors;
+        if (dim_term(size, i, &factors) < 0) return false;
+        for (int k = 0; k < factors; k++)
+            if (dim_factor(size, i, k).function != DIM_SYMBOL) return false;
+    }
+    return true;
+}
+
+/* A causal step that hides by a number hides for good where every row sees its first key: then what is hidden has no weight
+ * either way, and its keys need not be read. */
+static void hide_for_good(Match *m) {
+    int at = 0;
+    while (at < m->step_count && !score_step_is_causal(m->steps[at].kind)) {
+        if (m->steps[at].kind != SCORE_SCALE || m->steps[at].alpha <= 0) return;
+        at++;
+    }
+    if (at == m->step_count || !hides_by_size(&m->steps[at]) || !never_negative(m->offset)) return;
+    for (int i = 0; i < m->step_count; i++)
+        if (m->steps[i].input) return;
+    m->steps[at].kind = SCORE_CAUSAL;
+    m->steps[at].alpha = -INFINITY;
 }
 
 static bool match(Match *m, Node *product, uint64_t mark) {
@@ -1055,6 +1209,7 @@ static bool match(Match *m, Node *product, uint64_t mark) {
         product->inputs[1]->rank != scores->rank || product->inputs[0]->rank != scores->rank)
         return false;
     fold_scale(m);
+    hide_for_good(m);
     m->q = operand_of(m->scores, 0, "perm_a");
     m->k = operand_of(m->scores, 1, "perm_b");
     m->v = operand_of(product, 1, "perm_b");

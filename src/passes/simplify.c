@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Algebra on anchors: scalar factors become a GEMM's alpha; constant factors and summands per channel (batch
- * normalisation) go into constant weights and a bias.
+/* Algebra on anchors: a product of rows that are given leading axes behind it has these axes itself; scalar factors become a
+ * GEMM's alpha; constant factors and summands per channel (batch normalisation) go into constant weights and a bias.
  *
  * In and out: LEVEL_PRIM. */
 #include "graph/constants/unread.h"
@@ -11,6 +11,73 @@
 
 static bool is_anchor(const Node *node, const char *op) {
     return node && node->kind == NODE_ANCHOR && strcmp(node->op, op) == 0;
+}
+
+/* --- rows -> leading axes
+ * ------------------------------------------------------------------------------------------------ */
+enum { MOST_BETWEEN = 8 }; /* elementwise nodes between a product and the reshape of its rows */
+
+/* From the product on to the reshape that gives its rows leading axes: the elementwise nodes between, each the only reader of
+ * the one before. NULL: there is no such reshape. */
+static Node *reshape_behind(const Node *gemm, Node **between, int *out_count) {
+    const Value *y = gemm->outputs[0];
+    *out_count = 0;
+    for (Node *user; (user = value_only_user(y)) && user->kind == NODE_PRIM && user->fence == gemm->fence;) {
+        const Value *next = user->outputs[0];
+        if (user->prim == PRIM_RESHAPE) {
+            bool keeps = next->rank > 2 && next->dims[next->rank - 1] == y->dims[1];
+            return keeps ? user : NULL;
+        }
+        if (!prim_is_elementwise(user->prim) || !value_same_shape(next, y) || *out_count == MOST_BETWEEN) return NULL;
+        between[(*out_count)++] = user;
+        y = next;
+    }
+    return NULL;
+}
+
+/* x, which lies over rows, as it lies over their leading axes. */
+static Value *over_leading_axes(Lowering *l, Value *x, const Value *whole, const Dim *rows) {
+    const Dim *dims[MAX_RANK];
+    bool repeated = x->rank < 2 || x->dims[x->rank - 2] != rows;
+    if (x->rank < 2) return x;
+    for (int i = 0; i < whole->rank - 1; i++) dims[i] = repeated ? dim_const(l->dims, 1) : whole->dims[i];
+    dims[whole->rank - 1] = x->dims[x->rank - 1];
+    return reshape(l, x, dims, whole->rank);
+}
+
+static void give_leading_axes(Value *y, const Value *whole) {
+    y->stands_for = NULL;
+    y->rank = whole->rank;
+    y->dims = whole->dims;
+}
+
+/* reshape(f(a b)) becomes f(reshape(a) b), so that what follows the reshape can be the product's epilogue. */
+static Status lift_reshape(Graph *graph, const Policy *policy, Arena *scratch, Node *gemm, Node **next) {
+    Node *between[MOST_BETWEEN], *last;
+    int count;
+    bool plain = !gemm->subgraph_count && !node_attr(gemm, "perm_a") && !node_attr(gemm, "perm_out");
+    if (!plain || gemm->input_count != 2 || gemm->outputs[0]->rank != 2 || !gemm->inputs[1]->constant) return NULL;
+    if (!(last = reshape_behind(gemm, between, &count))) return NULL;
+    const Dim *rows = gemm->outputs[0]->dims[0];
+    Value *whole = last->outputs[0];
+    Lowering l = {
+        .graph = graph, .arena = graph->arena, .scratch = scratch, .dims = graph->dims, .policy = policy, .node = gemm};
+    node_set_input(gemm, 0, over_leading_axes(&l, gemm->inputs[0], whole, rows));
+    give_leading_axes(gemm->outputs[0], whole);
+    const Value *from = gemm->outputs[0];
+    for (int i = 0; i < count; i++) {
+        l.node = between[i];
+        for (int k = 0; k < between[i]->input_count; k++)
+            if (between[i]->inputs[k] != from)
+                node_set_input(between[i], k, over_leading_axes(&l, between[i]->inputs[k], whole, rows));
+        from = between[i]->outputs[0];
+        give_leading_axes(between[i]->outputs[0], whole);
+    }
+    if (l.error) return l.error;
+    if (last == *next) *next = last->next;
+    value_replace(graph, whole, last->inputs[0]);
+    graph_remove_node(graph, last);
+    return NULL;
 }
 
 /* --- scalar factors -> alpha
@@ -196,6 +263,8 @@ Status simplify(Graph *graph, const Policy *policy) {
     Arena *scratch = arena_create_inside(graph->arena);
     Status status = NULL;
     FOR_EACH_NODE_SAFE(node, graph) {
+        if (is_anchor(node, "matmul")) status = lift_reshape(graph, policy, scratch, node, &next_node);
+        if (status) break;
         if (is_anchor(node, "matmul")) fold_factors(graph, node);
         if (takes_affine(node)) status = fold_affines(graph, policy, scratch, node, &next_node);
         if (status) break;

@@ -116,8 +116,10 @@ static void poison(AttentionSetup *s) {
 AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena) {
     AttentionSetup s = {.arena = arena, .graph = graph_create(0)};
     s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, "attention", NULL, 0);
-    const int64_t q[] = {c->batch, c->heads, c->queries, c->size}, k[] = {c->batch, c->kv_heads, c->keys, c->size},
-                  v[] = {c->batch, c->v_heads ? c->v_heads : c->kv_heads, c->keys, c->width},
+    const int64_t v_heads = c->v_heads ? c->v_heads : c->kv_heads, more = c->parts ? 3 : 0;
+    const int64_t q[] = {c->batch, c->heads + more, c->queries, c->size},
+                  k[] = {c->batch, c->kv_heads + more, c->keys, c->size},
+                  v[] = {c->batch, v_heads + more, c->keys, c->width},
                   out[] = {c->batch, c->heads, c->queries, c->width};
     const int64_t q1[] = {q[0], q[2], q[1], q[3]}, k1[] = {k[0], k[1], k[3], k[2]}, v1[] = {v[2], v[0], v[1], v[3]},
                   out1[] = {out[0], out[2], out[1], out[3]};
@@ -139,6 +141,11 @@ AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena) {
     if (c->interleaved) {
         node_set_ints(s.node, "perm_k", (const int64_t[]){1, 2, 0, 3}, 4);
         node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
+    }
+    if (c->parts) {
+        node_set_ints(s.node, "part_q", (const int64_t[]){0, c->heads}, 2);
+        node_set_ints(s.node, "part_k", (const int64_t[]){1, c->kv_heads}, 2);
+        node_set_ints(s.node, "part_v", (const int64_t[]){3, v_heads}, 2);
     }
     node_set_float(s.node, "scale", 1 / sqrt((double)c->size));
     node_set_int(s.node, "empty", c->empty);

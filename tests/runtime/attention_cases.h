@@ -35,6 +35,7 @@ typedef struct AttentionCase {
     bool interleaved; /* k and v as [keys, batch, heads, size], as a state that grows is held */
     bool apart;       /* all four as [batch, heads, size, sequence], as pictures are held channels first */
     int64_t v_heads;  /* 0: as many as kv_heads, which are those of keys */
+    bool parts;       /* q, k and v are some of the heads of larger tensors */
 } AttentionCase;
 
 typedef struct AttentionSetup {

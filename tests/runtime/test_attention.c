@@ -85,6 +85,11 @@ static const AttentionCase cases[] = {
     {"a head of 7", DT_F32, 2, 3, 3, 33, 47, 7, 7, MASK_BIAS},
     {"a head of 7, few queries", DT_F32, 2, 3, 3, 5, 47, 7, 7, MASK_KEEP},
     {"a head of 80", DT_F32, 1, 2, 2, 64, 100, 80, 80, MASK_HIDE},
+    {"parts of heads", DT_F32, 2, 4, 2, 70, 150, 64, 64, MASK_BIAS, .parts = true},
+    {"parts of heads between sequence and size", DT_F32, 1, 3, 3, 300, 300, 64, 64, MASK_CAUSAL, .permuted = true,
+     .parts = true},
+    {"parts of heads, one query", DT_F16, 2, 4, 2, 1, 300, 64, 64, MASK_NONE, .permuted = true, .parts = true},
+    {"parts of heads, one head", DT_BF16, 2, 1, 1, 40, 65, 32, 32, MASK_HIDE, .parts = true},
     {"a head of 128", DT_F32, 1, 2, 1, 65, 130, 128, 128, MASK_CAUSAL},
     {"a head of 256", DT_F32, 1, 1, 1, 40, 50, 256, 256, MASK_NONE, .permuted = true},
     {"a head of 300", DT_F32, 1, 2, 2, 20, 400, 300, 300, MASK_BIAS},
@@ -231,6 +236,7 @@ Test(attention, heads_beside_each_other, .init = open_pools, .fini = close_pools
             c.offset = mask == MASK_WINDOW ? 300 : (int64_t[]){0, 300, c.keys - 3}[(mask + i) % 3];
             c.empty = (AttentionEmpty)(i % 3);
             c.interleaved = true;
+            c.parts = (mask + i) % 2;
             c.poisoned = mask == MASK_BIAS;
             check(&c);
         }

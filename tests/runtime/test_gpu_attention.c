@@ -78,6 +78,8 @@ static const AttentionCase cases[] = {
     {"fewer heads of values than of keys", DT_F32, 2, 12, 12, 9, 40, 64, 64, MASK_NONE, .v_heads = 2},
     {"heads of keys and of values that do not divide each other", DT_F32, 1, 12, 4, 70, 75, 64, 64, MASK_NONE,
      .v_heads = 6},
+    {"parts of heads", DT_F32, 2, 4, 2, 70, 75, 64, 64, MASK_BIAS, .permuted = true, .parts = true},
+    {"parts of heads of which there is one", DT_F16, 1, 1, 1, 1, 75, 24, 24, MASK_CAUSAL, .offset = 74, .parts = true},
 };
 
 Test(gpu_attention, cases) {
@@ -145,6 +147,7 @@ static const AttentionCase group_cases[] = {
     {"warpgroups, two tiles of keys", DT_F16, 1, 2, 2, 120, 70, 64, 64, MASK_BIAS, 0, 0, true},
     {"warpgroups, one tile of keys", DT_F16, 1, 2, 2, 128, 30, 64, 64, MASK_BIAS, 0, 0, false},
     {"warpgroups, split keys", DT_F16, 1, 1, 1, 256, 600, 64, 64, MASK_BIAS, 0, 0, false},
+    {"warpgroups, parts of heads", DT_F16, 2, 2, 2, 128, 70, 64, 64, MASK_CAUSAL, .permuted = true, .parts = true},
     {"warpgroups, no keys", DT_F16, 2, 2, 2, 128, 0, 64, 64, MASK_BIAS, 0, 0, true},
     {"warpgroups, causal, keys that share heads", DT_BF16, 1, 4, 2, 64, 200, 128, 56, MASK_CAUSAL, 70, 0, false},
     {"warpgroups, split keys, long tiles of them", DT_BF16, 1, 1, 1, 256, 330, 128, 56, MASK_CAUSAL, 90, 0, false},

@@ -645,6 +645,24 @@ static Status attention_steps(const Eval *e, Attention *a, int first) {
     return NULL;
 }
 
+/* Those heads of the operand that are the anchor's. */
+static Status take_part(const Eval *e, const char *attr, Work *w) {
+    int count, heads = w->rank - 3;
+    const int64_t *part = attr_ints(e->node, attr, &count);
+    if (!part) return NULL;
+    if (count != 2 || heads < 0 || part[0] < 0 || part[1] < 1 || part[0] > w->dims[heads] - part[1])
+        return wrong(e, "a part of heads is outside of its tensor");
+    size_t head = (size_t)product(w->dims, heads + 1, w->rank) * dtype_size(w->dtype);
+    size_t whole = head * (size_t)w->dims[heads], own = head * (size_t)part[1];
+    int64_t outer = product(w->dims, 0, heads);
+    char *to = arena_array(e->arena, (size_t)outer, own ? own : 1);
+    for (int64_t i = 0; i < outer; i++)
+        memcpy(to + (size_t)i * own, (const char *)w->data + (size_t)i * whole + head * (size_t)part[0], own);
+    w->dims[heads] = part[1];
+    w->data = to;
+    return NULL;
+}
+
 static Status attention_operands(const Eval *e, Attention *a, int inputs) {
     if (e->node->input_count < inputs) return wrong(e, "inputs are missing");
     for (int i = 0; i < inputs; i++)
@@ -655,6 +673,9 @@ static Status attention_operands(const Eval *e, Attention *a, int inputs) {
     TRY(permuted(e, &q, "perm_q", &a->q));
     TRY(permuted(e, &k, "perm_k", &a->k));
     TRY(permuted(e, &v, "perm_v", &a->v));
+    TRY(take_part(e, "part_q", &a->q));
+    TRY(take_part(e, "part_k", &a->k));
+    TRY(take_part(e, "part_v", &a->v));
     TRY(attention_steps(e, a, inputs));
     TRY(attention_dims(e, a));
     a->wide = a->q.dtype == DT_F64;

@@ -69,6 +69,19 @@ static bool result_view(const Node *node, const Tensor *output, View *view) {
     return true;
 }
 
+/* The heads that are the operand's. */
+static bool take_part(const Node *node, const char *name, View *view, int64_t *out_at) {
+    int count;
+    const int64_t *part = attr_ints(node, name, &count);
+    int64_t *heads = &view->dims[ATTENTION_HEADS];
+    *out_at = 0;
+    if (!part) return true;
+    if (count != 2 || part[0] < 0 || part[1] < 1 || part[0] > *heads - part[1]) return false;
+    *out_at = part[0] * view->strides[ATTENTION_HEADS];
+    *heads = part[1];
+    return true;
+}
+
 static AttentionStrides strides_of(const View *v) {
     AttentionStrides s = {.row = v->dims[ROWS] == 1 ? 0 : v->strides[ROWS],
                           .column = v->dims[COLUMNS] == 1 ? 0 : v->strides[COLUMNS]};
@@ -106,8 +119,10 @@ Status attention_shape(const Node *node, const Tensor *const *inputs, const int6
     if (!view_of(node, inputs[Q], "perm_q", &q) || !view_of(node, inputs[K], "perm_k", &k) ||
         !view_of(node, inputs[V], "perm_v", &v) || !result_view(node, output, &out))
         return wrong(node, "queries, keys, values and the result do not have the number of axes that was planned");
-    int64_t heads = out.dims[ATTENTION_HEADS];
-    bool fits =
+    int64_t heads = out.dims[ATTENTION_HEADS], at[ATTENTION_INPUTS];
+    bool fits = take_part(node, "part_q", &q, &at[Q]) && take_part(node, "part_k", &k, &at[K]) &&
+                take_part(node, "part_v", &v, &at[V]);
+    fits &=
         repeats_to(&q, &out, COLUMNS) && repeats_to(&k, &out, ATTENTION_HEADS) && repeats_to(&v, &out, ATTENTION_HEADS);
     fits &= divides(k.dims[ATTENTION_HEADS], heads) && divides(v.dims[ATTENTION_HEADS], heads);
     fits &= k.dims[COLUMNS] == q.dims[COLUMNS] && v.dims[COLUMNS] == out.dims[COLUMNS] && v.dims[ROWS] == k.dims[ROWS];
@@ -123,8 +138,19 @@ Status attention_shape(const Node *node, const Tensor *const *inputs, const int6
                               .v = strides_of(&v),
                               .out = strides_of(&out)};
     memcpy(shape->lead, out.dims, sizeof shape->lead);
+    memcpy(shape->at, at, sizeof shape->at);
     TRY(bind_steps(node, inputs, &out, shape));
     const Dim *const *offset = attr_dims(node, "offset", &count);
     shape->offset = count ? dim_eval(offset[0], symbols) : 0;
     return shape->offset == UNBOUND_DIM ? wrong(node, "the offset of a causal mask is not known") : NULL;
+}
+
+void attention_inputs(const AttentionShape *shape, const Tensor *const *inputs, int count, AttentionInputs *out) {
+    for (int i = 0; i < count; i++) out->all[i] = inputs[i];
+    for (int i = 0; i < ATTENTION_INPUTS; i++) {
+        if (!shape->at[i]) continue;
+        out->moved[i] = *inputs[i];
+        out->moved[i].data = (char *)inputs[i]->data + (size_t)shape->at[i] * dtype_size(inputs[i]->dtype);
+        out->all[i] = &out->moved[i];
+    }
 }

@@ -22,9 +22,17 @@ typedef struct AttentionShape {
     int64_t queries, keys;         /* s_q, s_k */
     int64_t size, width;           /* d, d_v */
     int64_t offset;                /* of SCORE_CAUSAL */
+    int64_t at[ATTENTION_INPUTS];  /* of q, k and v: the first element, where the tensor has more heads */
     AttentionStrides q, k, v, out; /* out: query, element of the result before perm_out */
     AttentionStrides steps[ATTENTION_STEPS];
 } AttentionShape;
+
+/* The inputs of a run's node, of which q, k and v begin with the first element that the operand has. Holds addresses of its own:
+ * not to be copied. */
+typedef struct AttentionInputs {
+    const Tensor *all[ATTENTION_BACKWARD_INPUTS + ATTENTION_STEPS];
+    Tensor moved[ATTENTION_INPUTS];
+} AttentionInputs;
 
 /* A step of the node, with its numbers and the index of the input that it reads (-1: none). */
 typedef struct AttentionStep {
@@ -39,5 +47,8 @@ bool attention_steps(const Node *node, AttentionStep *out_steps, int *out_count)
 /* STATUS_INVALID where the tensors do not fit each other or the result (of "attention_backward": its gradient). symbols: as dim_eval takes them. */
 Status attention_shape(const Node *node, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
                        AttentionShape *out_shape);
+
+/* inputs: the node's [count], borrowed by *out. */
+void attention_inputs(const AttentionShape *shape, const Tensor *const *inputs, int count, AttentionInputs *out);
 
 #endif

@@ -134,13 +134,15 @@ static GpuAttentionStrides strides_of(const AttentionStrides *from) {
 
 static bool aligned(const void *data, size_t bytes) { return (uintptr_t)data % bytes == 0; }
 
-static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
-                       GpuAttentionRun *run) {
+static Status bind_run(const GpuAttention *a, const Tensor *const *given, const int64_t *symbols, const Tensor *output,
+                       AttentionInputs *operands, GpuAttentionRun *run) {
     const Node *node = a->node;
+    const Tensor *const *inputs = operands->all;
     AttentionShape shape;
     for (int i = 0; i < node->input_count; i++)
-        if (!inputs[i] || inputs[i]->dtype != node->inputs[i]->dtype) return wrong(a, "an input is missing");
-    TRY(attention_shape(node, inputs, symbols, output, &shape));
+        if (!given[i] || given[i]->dtype != node->inputs[i]->dtype) return wrong(a, "an input is missing");
+    TRY(attention_shape(node, given, symbols, output, &shape));
+    attention_inputs(&shape, given, node->input_count, operands);
     int64_t k_heads = most(shape.k_heads, 1), v_heads = most(shape.v_heads, 1), kv_heads = k_heads;
     while (kv_heads % v_heads) kv_heads += k_heads; /* the least multiple of both divides the heads as they do */
     if (shape.size != a->text.size || shape.width != a->text.width)
@@ -186,6 +188,7 @@ static uint32_t expected_functions(const GpuDevice *device, const GpuAttention *
     const Node *node = a->node;
     Tensor tensors[STEPS + ATTENTION_STEPS], output;
     const Tensor *inputs[STEPS + ATTENTION_STEPS];
+    AttentionInputs operands;
     GpuAttentionRun run;
     GpuAttentionLaunches launches;
     int count;
@@ -196,7 +199,7 @@ static uint32_t expected_functions(const GpuDevice *device, const GpuAttention *
         inputs[i] = &tensors[i];
     }
     if (!known) return ALL;
-    Status wrong_sizes = bind_run(a, inputs, NULL, &output, &run); /* which the run will tell */
+    Status wrong_sizes = bind_run(a, inputs, NULL, &output, &operands, &run); /* which the run will tell */
     status_free(wrong_sizes);
     if (wrong_sizes || !gpu_attention_launches(&a->text, &run, device->limits, &launches)) return 0;
     uint32_t functions = 0;
@@ -266,16 +269,17 @@ static Status launch(GpuDevice *d, GpuStream *stream, GpuAttention *a, const Gpu
 
 Status gpu_attention_run(GpuDevice *device, Stream *stream, GpuAttention *a, const Tensor *const *inputs,
                          const int64_t *symbols, Tensor *output) {
+    AttentionInputs operands;
     GpuAttentionRun run;
     GpuAttentionLaunches launches;
     void *scratch = NULL;
-    TRY(bind_run(a, inputs, symbols, output, &run));
+    TRY(bind_run(a, inputs, symbols, output, &operands, &run));
     if (!gpu_attention_launches(&a->text, &run, device->limits, &launches))
         return status_error(STATUS_UNSUPPORTED, "%s (attention): more queries or keys than one launch takes",
                             node_origin_name(a->node));
     if (launches.scratch_bytes) TRY(gpu_stream_scratch(&device->base, stream, launches.scratch_bytes, &scratch));
     Status status = NULL;
     for (int i = 0; i < launches.count && !status; i++)
-        status = launch(device, gpu_stream(stream), a, &launches.items[i], inputs, scratch, output);
+        status = launch(device, gpu_stream(stream), a, &launches.items[i], operands.all, scratch, output);
     return status;
 }

@@ -370,12 +370,13 @@ static void describe(AttentionRun *run) {
 Status attention_describe(AnchorRun *anchor_run, const Tensor *result, AttentionRun *run) {
     const CpuAnchor *anchor = anchor_run->anchor;
     const Node *node = anchor->node;
-    *run = (AttentionRun){.inputs = anchor_run->inputs,
-                          .dtype = anchor->dtype,
+    *run = (AttentionRun){.dtype = anchor->dtype,
                           .output = anchor_run->output->data,
                           .scale = (float)attr_float(node, "scale", 1),
                           .empty = (AttentionEmpty)attr_int(node, "empty", EMPTY_NAN)};
     TRY(attention_shape(node, anchor_run->inputs, anchor_run->symbols, result, &run->shape));
+    attention_inputs(&run->shape, anchor_run->inputs, node->input_count, &run->operands);
+    run->inputs = run->operands.all;
     if (!attention_steps(node, run->steps, &run->step_count)) return anchor_wrong(anchor, "its steps");
     if (attention_drops(node)) {
         run->drop = &run->steps[--run->step_count];

@@ -23,8 +23,9 @@ typedef struct AttentionRun {
     AttentionShape shape;
     int step_count;
     AttentionStep steps[ATTENTION_STEPS];
-    const Tensor *const *inputs;
-    DType dtype; /* of q, k, v and the result */
+    AttentionInputs operands;
+    const Tensor *const *inputs; /* its */
+    DType dtype;                 /* of q, k, v and the result */
     char *output;
     float *logarithms; /* [matrices][rows] of the sums; NULL: nobody asks for them */
     float scale;
