@@ -12,6 +12,8 @@ const char product_finish_text[] =
     "    BUFFER(BITS, out, out_buffer);\n"
     "#if PARTIAL\n"
     "    BUFFER(const VALUE, partial, partial_buffer);\n"
+    "#elif LINES\n" /* `splits` is from one line to the next */
+    "    BUFFER(const BITS, lines, partial_buffer);\n"
     "#endif\n"
     "    STEP_DECLARE\n"
     "    const i32 whole = (i32)flags & 4;\n"
@@ -26,6 +28,14 @@ const char product_finish_text[] =
     "            UNROLL\n"
     "            for (i32 j = 0; j < PACK; j++)\n"
     "                if (j < count) v[j] += READ(VALUE, partial + s * elements + at + j);\n"
+    "        }\n"
+    "#elif LINES\n"
+    "        i64 row = quotient(at, columns), column = at - row * columns;\n"
+    "        UNROLL\n"
+    "        for (i32 j = 0; j < PACK; j++) {\n"
+    "            v[j] = 0;\n"
+    "            if (j < count) v[j] = FROM_BITS(READ(BITS, lines + row * splits + column));\n"
+    "            if (++column == columns) { column = 0; row++; }\n"
     "        }\n"
     "#else\n"
     "        read_pack(out + at, 1, count, whole, v);\n"
@@ -64,4 +74,11 @@ void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t co
     const int64_t arguments[] = {
         elements, splits, columns, column_stride, whole ? WHOLE_OUT : 0, product_scale(dtype, alpha)};
     for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) product_argument(l, arguments[i]);
+}
+
+void gpu_lines_launch(DType dtype, int64_t elements, int64_t columns, int64_t line, int64_t alignment,
+                      const GpuLimits *limits, const GpuEpilogue *epilogue, GpuProductLaunch *l) {
+    gpu_finish_launch(dtype, elements, line, columns, 1, 1, alignment, limits, epilogue, l);
+    l->variant.partial = false;
+    l->variant.lines = true;
 }

@@ -69,6 +69,7 @@ typedef struct GpuVariant {
     bool depthwise;              /* CHANNELS: one channel a group on both sides */
     int window, stride;          /* `depthwise`: its taps and strides, the same along the last two axes; 0: any */
     bool partial;                /* FINISH: of split sums; else of a result, in place */
+    bool lines;                  /* FINISH: of a result elsewhere, whose lines are longer than those of the whole */
     const GpuEpilogue *epilogue; /* NULL: none */
 } GpuVariant;
 
@@ -127,6 +128,10 @@ void gpu_conv_launch(const GpuConv *conv, const GpuLimits *limits, const GpuEpil
 void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t columns, int64_t column_stride,
                        double alpha, int64_t alignment, const GpuLimits *limits, const GpuEpilogue *epilogue,
                        GpuProductLaunch *out_launch);
+
+/* Of a result of lines of `columns` elements that stand `line` apart in the buffer of partial sums, in its own type. */
+void gpu_lines_launch(DType dtype, int64_t elements, int64_t columns, int64_t line, int64_t alignment,
+                      const GpuLimits *limits, const GpuEpilogue *epilogue, GpuProductLaunch *out_launch);
 
 /* All variants that launches may ask for where sizes of -1 are not known yet; at most GPU_MAX_VARIANTS. */
 int gpu_matmul_variants(const GpuMatmul *matmul, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuVariant *out);

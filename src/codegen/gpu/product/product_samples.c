@@ -167,6 +167,9 @@ static const Sample samples[] = {
     {"a convolution of small groups", {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F32}, BIAS_RELU},
     {"the sum of partial sums", {.kind = GPU_PRODUCT_FINISH, .dtype = DT_F32, .partial = true}, BIAS_ADD_RELU},
     {"the sum of partial sums of u16", {.kind = GPU_PRODUCT_FINISH, .dtype = DT_U16, .partial = true}},
+    {"the epilogue of a result of f16 in longer lines",
+     {.kind = GPU_PRODUCT_FINISH, .dtype = DT_F16, .lines = true},
+     BIAS_ADD_RELU},
     {"the epilogue of a result of bf16", {.kind = GPU_PRODUCT_FINISH, .dtype = DT_BF16}, BIAS_GELU},
 };
 

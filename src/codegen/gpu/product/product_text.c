@@ -215,7 +215,8 @@ void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const 
                  beside(v, NULL), CHANNELS_ROWS, product_channels_text);
         break;
     case GPU_PRODUCT_FINISH:
-        text_add(t, "#define THREADS %d\n#define PARTIAL %d\n%s", FINISH_THREADS, v->partial, product_finish_text);
+        text_add(t, "#define THREADS %d\n#define PARTIAL %d\n#define LINES %d\n%s", FINISH_THREADS, v->partial,
+                 v->lines, product_finish_text);
         break;
     }
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/integer.h"
 #include "runtime/device/gpu/anchor_parts.h"
 
 Status gpu_anchor_wrong(const DeviceAnchor *anchor, const char *what) {
@@ -309,6 +310,19 @@ Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int64_t 
     add_buffer(&arguments, run->output->data);
     add_buffer(&arguments, partial);
     return launch_with(run, &launch, 0, &arguments);
+}
+
+Status gpu_anchor_take_lines(AnchorRun *run, void *lines, int64_t elements, int64_t columns, int64_t line,
+                             int64_t out_offset) {
+    GpuProductLaunch launch;
+    Arguments arguments = {.count = 0};
+    DType dtype = run->anchor->dtype;
+    char *out = (char *)run->output->data + out_offset * (int64_t)dtype_size(dtype);
+    int64_t alignment = least(gpu_anchor_alignment(run), gpu_alignment(out));
+    gpu_lines_launch(dtype, elements, columns, line, alignment, run->device->limits, run->anchor->epilogue, &launch);
+    add_buffer(&arguments, out);
+    add_buffer(&arguments, lines);
+    return launch_with(run, &launch, out_offset, &arguments);
 }
 
 /* Shapes that a constant had when it was copied hold; all others are taken as they come, but with the type that was

@@ -178,21 +178,30 @@ static MatmulCall unrolled(const MatmulCall *call, int *out_axis) {
     return c;
 }
 
-/* One product by the library, with the workspace that it asks for. *out_refused: it was not done, and our own kernels
- * are to do it; with the policy's `strict` that is an error. Only before anything was done may it be refused. */
-static Status ask_library(AnchorRun *run, GpuGemm *gemm, bool first, bool *out_refused) {
+/* The stream's scratch memory behind the first `taken` bytes, which are the result's where they are more than none. */
+static void take_workspace(const GpuStream *s, size_t taken, GpuGemm *gemm) {
+    bool more = s->scratch && s->scratch_bytes > taken;
+    if (taken) gemm->d = s->scratch;
+    gemm->workspace = more ? (char *)s->scratch + taken : NULL;
+    gemm->workspace_bytes = more ? s->scratch_bytes - taken : 0;
+}
+
+/* One product by the library, with the workspace that it asks for, to `taken` bytes of scratch memory where these are not 0.
+ * *out_refused: it was not done, and our own kernels are to do it; with the policy's `strict` that is an error. Only before
+ * anything was done may it be refused. */
+static Status ask_library(AnchorRun *run, GpuGemm *gemm, size_t taken, bool first, bool *out_refused) {
     GpuDevice *d = run->device;
     GpuStream *s = gpu_stream(run->stream);
     size_t wanted = 0;
+    void *scratch;
     *out_refused = false;
-    gemm->workspace = s->scratch;
-    gemm->workspace_bytes = s->scratch ? s->scratch_bytes : 0;
+    take_workspace(s, taken, gemm);
     Status status = d->driver->gemm(d->context, s->stream, gemm, &wanted);
     bool no_room = false;
     if (!status && wanted) {
-        status = gpu_stream_scratch(&d->base, run->stream, wanted, &gemm->workspace);
+        status = gpu_stream_scratch(&d->base, run->stream, taken + wanted, &scratch);
         no_room = status != NULL;
-        gemm->workspace_bytes = wanted;
+        take_workspace(s, taken, gemm);
         if (!status) status = d->driver->gemm(d->context, s->stream, gemm, &wanted);
     }
     bool refused = first && status && (no_room || status_code(status) == STATUS_UNSUPPORTED);
@@ -221,9 +230,58 @@ static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool f
         if (fused) fold_epilogue(run, out, &gemm);
         if (!driver->gemm_supports(context, &gemm)) return NULL;
         bool refused;
-        TRY(ask_library(run, &gemm, i == 0, &refused));
+        TRY(ask_library(run, &gemm, 0, i == 0, &refused));
         if (refused) return NULL;
         *out_done = true;
+    }
+    return NULL;
+}
+
+/* Results of 16-bit floats whose lines do not begin at whole 16 bytes take the library several times as long (measured: 115
+ * of 690 TFLOP/s on an H100), which longer lines and a copy do not; not worth it for little work. 0: as they are. -1 among
+ * sizes: not known. */
+static int64_t longer_line(const DeviceAnchor *anchor, int64_t rows, int64_t columns, int64_t depth) {
+    enum { LEAST_DEPTH = 256, LEAST_COLUMNS = 64, LEAST_WORK = 1 << 22 }; /* multiplications a multiprocessor */
+    if (dtype_size(anchor->dtype) != 2 || columns % 8 == 0 || columns < LEAST_COLUMNS || depth < LEAST_DEPTH) return 0;
+    double work = (double)rows * (double)columns * (double)depth;
+    bool enough = rows < 0 || work >= (double)anchor->device->limits->multiprocessors * LEAST_WORK;
+    return enough ? round_up(columns, 8) : 0;
+}
+
+/* By so many rows that their result stays in a second-level cache. *out_done false: nothing was done. */
+static Status run_lines(AnchorRun *run, const MatmulCall *call, bool *out_done) {
+    enum { CACHE = 256 << 10, UNIT = 128 }; /* bytes a multiprocessor */
+    const GpuMatmul *m = &call->matmul;
+    GpuDevice *d = run->device;
+    int64_t size = (int64_t)dtype_size(m->dtype), line = longer_line(run->anchor, m->rows, m->columns, m->depth);
+    bool one = m->batch[0] * m->batch[1] * m->batch[2] == 1 && loop_count(call) == 1 && m->out_column == 1 &&
+               m->out_row == m->columns;
+    *out_done = false;
+    if (!line || !one) return NULL;
+    int64_t most = (int64_t)d->limits->multiprocessors * CACHE / (line * size) / UNIT * UNIT,
+            step = least(m->rows, most < UNIT ? UNIT : most);
+    size_t bytes = (size_t)round_up(step * line * size, 256);
+    void *scratch;
+    Status no_room = gpu_stream_scratch(&d->base, run->stream, bytes, &scratch);
+    if (no_room) {
+        status_free(no_room);
+        return NULL;
+    }
+    for (int64_t row = 0; row < m->rows; row += step) {
+        MatmulCall part = *call;
+        GpuGemm gemm;
+        bool swapped, refused;
+        part.matmul.rows = least(step, m->rows - row);
+        part.matmul.out_row = line;
+        if (!gemm_of(run, &part.matmul, (char *)call->a + row * m->a_row * size, call->b, 0, -1, &swapped, &gemm) ||
+            swapped)
+            return NULL;
+        gemm.d = gpu_stream(run->stream)->scratch;
+        if (!d->driver->gemm_supports(d->context, &gemm)) return NULL;
+        TRY(ask_library(run, &gemm, bytes, row == 0, &refused));
+        if (refused) return NULL;
+        *out_done = true;
+        TRY(gpu_anchor_take_lines(run, gemm.d, part.matmul.rows * m->columns, m->columns, line, row * m->columns));
     }
     return NULL;
 }
@@ -233,6 +291,8 @@ static Status run_library(AnchorRun *run, const MatmulCall *call, bool *out_done
     int axis;
     *out_done = false;
     if (!anchor->device->driver->gemm || !library_type(anchor->dtype) || call->matmul.depth < 1) return NULL;
+    TRY(run_lines(run, call, out_done));
+    if (*out_done) return NULL;
     MatmulCall c = unrolled(call, &axis);
     if (loop_count(&c) > MOST_CALLS) return NULL;
     if (anchor->epilogue) TRY(run_gemms(run, &c, axis, true, out_done));
@@ -244,9 +304,14 @@ static Status run_library(AnchorRun *run, const MatmulCall *call, bool *out_done
 
 /* ---- products ---- */
 
-/* The epilogue of a library's result. */
-static Status prepare_finish(DeviceAnchor *anchor) {
+/* The epilogue of a library's result, and what takes it from longer lines. */
+static Status prepare_finish(DeviceAnchor *anchor, const GpuMatmul *known, bool whole) {
     GpuProductLaunch launch;
+    if (longer_line(anchor, known->rows, known->columns, known->depth)) {
+        gpu_lines_launch(anchor->dtype, 1, 1, 1, 1, anchor->device->limits, anchor->epilogue, &launch);
+        TRY(gpu_anchor_programs(anchor, &launch.variant, 1));
+    }
+    if (whole) return NULL;
     gpu_finish_launch(anchor->dtype, 1, 0, 1, 1, 1, 1, anchor->device->limits, anchor->epilogue, &launch);
     return gpu_anchor_programs(anchor, &launch.variant, 1);
 }
@@ -256,7 +321,7 @@ Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known, 
     bool whole;
     if (library_expected(anchor, known, &whole)) {
         anchor->library_expected = true;
-        if (!whole) TRY(prepare_finish(anchor));
+        TRY(prepare_finish(anchor, known, whole));
         if (!interleaved) return NULL;
     }
     int count = gpu_matmul_variants(known, anchor->device->limits, anchor->epilogue, variants);

@@ -104,6 +104,11 @@ Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, void *a
 Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int64_t columns, int64_t column_stride,
                          double alpha);
 
+/* The epilogue over a result of lines of `columns` elements that stand `line` apart in `lines`: `elements` of the result, from
+ * element out_offset on. */
+Status gpu_anchor_take_lines(AnchorRun *run, void *lines, int64_t elements, int64_t columns, int64_t line,
+                             int64_t out_offset);
+
 /* A product that may be done by the driver's library: base pointers, the loops that one call does not take. */
 enum { MATMUL_LOOPS = MAX_RANK };
 typedef struct MatmulCall {
