@@ -236,6 +236,63 @@ static bool concat_dims(Lowering *l, Value *const *parts, int count, int axis, c
     return true;
 }
 
+/* A half of a value along an axis, or the negative of one: that value, whether it is the second half, and the sign. NULL: it is
+ * no such. */
+static Value *half_of(const Value *part, int axis, bool *out_second, bool *out_negative) {
+    int count;
+    int64_t half, whole, start;
+    *out_negative = is_made_by(part, PRIM_NEG) && dtype_is_float(part->dtype);
+    const Value *slice = *out_negative ? part->producer->inputs[0] : part;
+    if (!is_made_by(slice, PRIM_SLICE)) return NULL;
+    Value *x = slice->producer->inputs[0];
+    const Dim *const *starts = attr_dims(slice->producer, "start", &count);
+    const int64_t *steps = attr_ints(slice->producer, "step", &count);
+    for (int i = 0; i < x->rank; i++)
+        if (steps[i] != 1 || (i != axis && x->dims[i] != slice->dims[i])) return NULL;
+    if (!dim_is_const(slice->dims[axis], &half) || !dim_is_const(x->dims[axis], &whole) || whole != 2 * half ||
+        !dim_is_const(starts[axis], &start) || (start != 0 && start != half))
+        return NULL;
+    *out_second = start != 0;
+    return x;
+}
+
+/* The second half of a value before its first, or their negatives, as angles are turned by: a region can read that where it
+ * computes, and needs no joined copy. NULL: the parts are others. */
+static Value *turned_halves(Lowering *l, Value *const *parts, int axis) {
+    bool second[2], negative[2];
+    Value *x = half_of(parts[0], axis, &second[0], &negative[0]);
+    if (!x || x->rank == MAX_RANK || half_of(parts[1], axis, &second[1], &negative[1]) != x || !second[0] || second[1])
+        return NULL;
+    Value *turned = turn_halves(l, x, axis);
+    if (negative[0] || negative[1]) {
+        const Dim *signs[MAX_RANK + 1];
+        Value *both[] = {like(l, x, negative[0] ? -1 : 1), like(l, x, negative[1] ? -1 : 1)};
+        for (int i = 0; i < 2; i++) both[i] = reshape(l, both[i], (const Dim *const[]){one(l)}, 1);
+        if (l->error) return NULL;
+        for (int i = 0; i <= x->rank; i++) signs[i] = i == axis ? dim_const(l->dims, 2) : one(l);
+        turned = mul(l, turned, reshape(l, concat(l, both, 2, 0), signs, x->rank + 1));
+    }
+    return reshape(l, turned, (const Dim *const *)x->dims, x->rank);
+}
+
+Value *turn_halves(Lowering *l, Value *x, int axis) {
+    int64_t whole, steps[MAX_RANK + 1];
+    const Dim *dims[MAX_RANK + 1], *start[MAX_RANK + 1];
+    if (!present(l, &x, 1)) return NULL;
+    if (x->rank == MAX_RANK || !dim_is_const(x->dims[axis], &whole) || whole % 2) {
+        unsupported(l, "halves of \"%s\"", x->name);
+        return NULL;
+    }
+    for (int i = 0; i <= x->rank; i++) {
+        dims[i] = x->dims[i > axis ? i - 1 : i];
+        start[i] = dim_const(l->dims, i == axis);
+        steps[i] = i == axis ? -1 : 1;
+    }
+    dims[axis] = dim_const(l->dims, 2);
+    dims[axis + 1] = dim_const(l->dims, whole / 2);
+    return slice(l, reshape(l, x, dims, x->rank + 1), start, dims, steps);
+}
+
 Value *concat(Lowering *l, Value *const *parts, int count, int axis) {
     if (count < 1 && !l->error) invalid(l, "nothing to join");
     if (l->error || !present(l, parts, count)) return NULL;
@@ -255,6 +312,8 @@ Value *concat(Lowering *l, Value *const *parts, int count, int axis) {
     }
     if (l->error) return NULL;
     if (filled == 1) return kept[0];
+    Value *turned = filled == 2 ? turned_halves(l, kept, axis) : NULL;
+    if (turned || l->error) return turned;
     spec.inputs = kept;
     spec.input_count = filled;
     spec_int(&spec, "axis", axis);
