@@ -227,15 +227,16 @@ static bool writes_pairs(const GpuAttentionRun *a, int width) {
 }
 
 enum {
-    BLOCKS_EACH = 4,              /* blocks that a multiprocessor runs at once, about */
-    LONG_EACH = 2,                /* of long tiles */
+    BLOCKS_EACH = 4, /* blocks that a multiprocessor runs at once, about */
+    LONG_EACH = 2,   /* of long tiles; one is as good where keys are not many */
+    MANY_KEYS = 2048,
     MOST_COLUMN = INT32_MAX / 64, /* elements from one key to the next: within a tile they are counted in 32 bits */
     SPAN_UNIT = 128,              /* a multiple of every tile's keys */
     MOST_STREAMED = 8,            /* rows of a key head; the others' tiles have more */
     LEAST_SPAN = 128,             /* keys of a split: below it the second launch costs more than it saves */
 };
 
-/* The longest tile that still gives every multiprocessor a block and is well filled, or the tall one that has matrix
+/* The longest tile that still gives three of four multiprocessors a block and is well filled, or the tall one that has matrix
  * units; few rows take what they fill. */
 static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, bool wide, const GpuLimits *limits) {
     const AttentionTile *tall = &plan->tiles[TILE_TALL], *longest = &plan->tiles[TILE_LONG];
@@ -247,7 +248,7 @@ static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, b
     if (longest->form != FORM_NONE && (wide || !longest->wide)) {
         int64_t tiles = ceil_div(rows, tile_rows(longest));
         bool filled = tiles * tile_rows(longest) * 4 <= tall_tiles * tile_rows(tall) * 5;
-        if (filled && heads * tiles >= limits->multiprocessors) return TILE_LONG;
+        if (filled && heads * tiles * 4 >= (int64_t)limits->multiprocessors * 3) return TILE_LONG;
     }
     return tall->form == FORM_MATRIX || heads * tall_tiles >= limits->multiprocessors ? TILE_TALL : TILE_SHORT;
 }
@@ -285,9 +286,11 @@ static void fill_tiles(const GpuAttentionText *text, const GpuAttentionRun *a, c
 static void fill_join(const GpuAttentionText *text, const GpuAttentionRun *a, int64_t splits, int64_t elements,
                       GpuAttentionLaunch *launch) {
     int64_t lead1 = a->lead[1], kv_heads = a->kv_heads, group = a->lead[2] / kv_heads, queries = a->queries,
-            keys = a->keys, width = text->width;
-    *launch = (GpuAttentionLaunch){
-        .suffix = "_join", .grid = ceil_div(elements, ATTENTION_THREADS), .block = ATTENTION_THREADS, .join = true};
+            keys = a->keys;
+    *launch = (GpuAttentionLaunch){.suffix = "_join",
+                                   .grid = ceil_div(elements / attention_join_step(text), ATTENTION_THREADS),
+                                   .block = ATTENTION_THREADS,
+                                   .join = true};
     ATTENTION_JOIN_ARGUMENTS(PUSH_ARGUMENT)
     push_strides(launch, &a->out);
 }
@@ -308,14 +311,15 @@ bool gpu_attention_launches(const GpuAttentionText *text, const GpuAttentionRun 
     row_tiles = ceil_div(rows, tile_rows(tile));
     if (__builtin_mul_overflow(heads, row_tiles, &blocks) || blocks > INT32_MAX) return false;
     if (__builtin_mul_overflow(heads * rows, (int64_t)text->width, &elements)) return false;
-    int each = tile == &plan.tiles[TILE_LONG] ? LONG_EACH : BLOCKS_EACH;
+    int long_each = a->keys >= MANY_KEYS ? LONG_EACH : 1,
+        each = tile == &plan.tiles[TILE_LONG] ? long_each : BLOCKS_EACH;
     int64_t splits = choose_splits(blocks, each, a->keys, limits),
             span = ceil_div(ceil_div(a->keys, splits), SPAN_UNIT);
     span = (span ? span : 1) * SPAN_UNIT;
     splits = a->keys ? ceil_div(a->keys, span) : 1;
     fill_tiles(text, a, tile, blocks, row_tiles, splits, span, &out->items[out->count++]);
     if (splits == 1) return true;
-    if (ceil_div(elements, ATTENTION_THREADS) > INT32_MAX) return false;
+    if (ceil_div(elements, ATTENTION_THREADS) > INT32_MAX) return false; /* at most so many blocks */
     fill_join(text, a, splits, elements, &out->items[out->count++]);
     out->scratch_bytes = (size_t)(heads * rows * splits * (text->width + 2)) * sizeof(float);
     return true;

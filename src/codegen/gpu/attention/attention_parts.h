@@ -66,6 +66,9 @@ extern const AttentionParts attention_stream_parts;
 /* The causal step whose hidden keys need not be read, when the offset is at least *out_least_offset; -1: none. */
 int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
 
+/* Elements of a row that a thread joins. */
+static inline int attention_join_step(const GpuAttentionText *text) { return text->width % 4 ? 1 : 4; }
+
 /* The i64 arguments in order; those of the steps follow, five each, for steps that read a tensor. */
 #define ATTENTION_ARGUMENTS(X)                                                                                         \
     X(lead1)                                                                                                           \
@@ -76,7 +79,7 @@ int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
     X(size)                                                                                                            \
     X(width)                                                                                                           \
     X(offset) X(skip) X(row_tiles) X(splits) X(span) X(q_mode) X(k_mode) X(v_mode) X(pairs) X(k_share) X(v_share)
-#define ATTENTION_JOIN_ARGUMENTS(X) X(lead1) X(kv_heads) X(group) X(queries) X(keys) X(width) X(splits) X(elements)
+#define ATTENTION_JOIN_ARGUMENTS(X) X(lead1) X(kv_heads) X(group) X(queries) X(keys) X(splits) X(elements)
 /* Of each operand: <name>_lead0, <name>_lead1, <name>_head, <name>_row, <name>_column. */
 
 /* Whether only the order of scores and what is hidden matters before the softmax, so that they need not be scaled. */

@@ -6,6 +6,7 @@
 #include "codegen/gpu/attention/attention_parts.h"
 #include "codegen/gpu/dialect.h"
 #include "codegen/gpu/matrix.h"
+#include "codegen/gpu/region/divide.h"
 #include "codegen/gpu/warpgroup.h"
 
 /* clang-format off */
@@ -233,25 +234,30 @@ static const AttentionParts plain_parts = {
 static const char join_part[] =
     "    BUFFER(T, out, out_arg);\n"
     "    BUFFER(const f32, scratch, scratch_arg);\n"
-    "    i64 i = BLOCK * THREADS + THREAD;\n"
+    "    i64 i = (BLOCK * THREADS + THREAD) * JOIN_STEP;\n"
     "    if (i >= elements) return;\n"
-    "    i64 c = i % width, row = i / width;\n"
-    "    scratch += row * splits * (width + 2);\n"
-    "    f32 top = -INFINITY_f32, sum = 0, acc = 0;\n"
-    "    for (i64 s = 0; s < splits; s++) top = larger(top, READ(f32, scratch + s * (width + 2)));\n"
+    "    i64 row = quotient(i, JOIN_WIDTH), c = i - row * JOIN_WIDTH;\n"
+    "    scratch += row * splits * (JOIN_WIDTH + 2);\n"
+    "    f32 top = -INFINITY_f32, sum = 0, acc[JOIN_STEP];\n"
+    "    UNROLL\n"
+    "    for (i32 e = 0; e < JOIN_STEP; e++) acc[e] = 0;\n"
+    "    for (i64 s = 0; s < splits; s++) top = larger(top, READ(f32, scratch + s * (JOIN_WIDTH + 2)));\n"
     "    f32 finite = top == -INFINITY_f32 ? 0 : top;\n"
     "    for (i64 s = 0; s < splits; s++) {\n"
-    "        GLOBAL const f32 *part = scratch + s * (width + 2);\n"
+    "        GLOBAL const f32 *part = scratch + s * (JOIN_WIDTH + 2);\n"
     "        f32 factor = exp_f32(READ(f32, part) - finite);\n"
     "        sum += READ(f32, part + 1) * factor;\n"
-    "        acc += READ(f32, part + 2 + c) * factor;\n"
+    "        UNROLL\n"
+    "        for (i32 e = 0; e < JOIN_STEP; e++) acc[e] += READ(f32, part + 2 + c + e) * factor;\n"
     "    }\n"
-    "    i64 rows = group * queries, head = row / rows, b1 = head / kv_heads, b0 = b1 / lead1;\n"
-    "    row %= rows;\n"
-    "    i64 h = head % kv_heads * group + row / queries;\n"
-    "    b1 %= lead1;\n"
-    "    STORE(out + b0 * out_lead0 + b1 * out_lead1 + h * out_head + row % queries * out_row + c * out_column,\n"
-    "          result_of(acc, inverse_of(top, sum, keys)));\n"
+    "    i64 rows = group * queries, head = quotient(row, rows), b1 = quotient(head, kv_heads), b0 = quotient(b1, lead1);\n"
+    "    row -= head * rows;\n"
+    "    i64 own = quotient(row, queries), h = (head - b1 * kv_heads) * group + own;\n"
+    "    b1 -= b0 * lead1;\n"
+    "    out += b0 * out_lead0 + b1 * out_lead1 + h * out_head + (row - own * queries) * out_row + c * out_column;\n"
+    "    f32 inverse = inverse_of(top, sum, keys);\n"
+    "    UNROLL\n"
+    "    for (i32 e = 0; e < JOIN_STEP; e++) STORE(out + e * out_column, result_of(acc[e], inverse));\n"
     "}\n";
 
 /* What weighted values are multiplied by, 0 for a row of zeros; without keys at all the product is an empty sum, and where
@@ -511,7 +517,9 @@ static void add_stream_function(Text *text, const GpuAttentionText *a, const Att
              "#undef STEPS\n#undef TILE_KEYS\n#undef OWN_SIZE\n#undef OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n");
 }
 
-static void add_join_function(Text *text, const char *name) {
+static void add_join_function(Text *text, const GpuAttentionText *a, const char *name) {
+    text_add(text, "%s#define JOIN_STEP %d\n#define JOIN_WIDTH %d\n", GPU_QUOTIENT_SOURCE, attention_join_step(a),
+             a->width);
     text_add(text, "KERNEL_OF(THREADS) %s_join(BUFFER_ARG(out_arg), BUFFER_ARG(scratch_arg)", name);
     const char *separator = ", i64 ";
 #define ADD_JOIN_ARGUMENT(argument) text_add(text, "%s" #argument, separator);
@@ -551,5 +559,5 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
         if (tile->form == FORM_SQUARES) add_squares_function(text, attention, tile, name);
         if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
     }
-    if (is_wanted("_join", suffix)) add_join_function(text, name);
+    if (is_wanted("_join", suffix)) add_join_function(text, attention, name);
 }

@@ -129,7 +129,7 @@ void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t co
                        double alpha, int64_t alignment, const GpuLimits *limits, const GpuEpilogue *epilogue,
                        GpuProductLaunch *out_launch);
 
-/* Of a result of lines of `columns` elements that stand `line` apart in the buffer of partial sums, in its own type. */
+/* Of a result of lines of `columns` elements, at least four, that stand `line` apart in the buffer of partial sums, in its own type. */
 void gpu_lines_launch(DType dtype, int64_t elements, int64_t columns, int64_t line, int64_t alignment,
                       const GpuLimits *limits, const GpuEpilogue *epilogue, GpuProductLaunch *out_launch);
 

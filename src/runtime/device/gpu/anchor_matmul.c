@@ -237,9 +237,9 @@ static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool f
     return NULL;
 }
 
-/* Results of 16-bit floats whose lines do not begin at whole 16 bytes take the library several times as long (measured: 115
- * of 690 TFLOP/s on an H100), which longer lines and a copy do not; not worth it for little work. 0: as they are. -1 among
- * sizes: not known. */
+/* Products of 16-bit floats of as many columns as do not fill whole 16 bytes take the library several times as long (measured:
+ * 115 of 690 TFLOP/s on an H100), which some columns of zeros and a copy do not; not worth it for little work. 0: as they are.
+ * -1 among sizes: not known. */
 static int64_t longer_line(const DeviceAnchor *anchor, int64_t rows, int64_t columns, int64_t depth) {
     enum { LEAST_DEPTH = 256, LEAST_COLUMNS = 64, LEAST_WORK = 1 << 22 }; /* multiplications a multiprocessor */
     if (dtype_size(anchor->dtype) != 2 || columns % 8 == 0 || columns < LEAST_COLUMNS || depth < LEAST_DEPTH) return 0;
@@ -273,6 +273,7 @@ static Status run_lines(AnchorRun *run, const MatmulCall *call, bool *out_done) 
         bool swapped, refused;
         part.matmul.rows = least(step, m->rows - row);
         part.matmul.out_row = line;
+        if (run->anchor->kind == &gpu_matmul_kind && run->anchor->matmul.columns == line) part.matmul.columns = line;
         if (!gemm_of(run, &part.matmul, (char *)call->a + row * m->a_row * size, call->b, 0, -1, &swapped, &gemm) ||
             swapped)
             return NULL;
@@ -370,6 +371,7 @@ typedef struct Packing {
     int rank, line_axis;
     int64_t dims[MAX_RANK], strides[MAX_RANK], packed[MAX_RANK]; /* permuted axes; in memory, on the device */
     int64_t line;                                                /* elements from one line to the next */
+    bool more;                                                   /* there are lines of zeros behind the last */
     size_t bytes;
 } Packing;
 
@@ -386,12 +388,18 @@ static Status pack_plan(DeviceAnchor *anchor, const Tensor *b, Packing *p) {
     bool deep = p->strides[rank - 1] != 1 && p->strides[rank - 2] == 1; /* [columns][depth] */
     p->line_axis = deep ? rank - 2 : rank - 1;
     p->line = padded_line(p->dims[p->line_axis], b->dtype);
-    int64_t lines = 1, unused;
+    int64_t lines = 1, unused, columns = p->dims[rank - 1];
+    int64_t held = rank == 2 ? longer_line(anchor, -1, columns, p->dims[0]) : 0;
+    p->more = deep && held;
+    anchor->matmul.columns = held;
     if (__builtin_mul_overflow(tensor_count(b) / (p->dims[p->line_axis] ? p->dims[p->line_axis] : 1), p->line,
                                &lines) ||
         __builtin_mul_overflow(lines, (int64_t)dtype_size(b->dtype), &unused))
         return status_out_of_memory();
     p->bytes = (size_t)unused;
+    if (p->more &&
+        __builtin_add_overflow(p->bytes, (size_t)((held - columns) * p->line) * dtype_size(b->dtype), &p->bytes))
+        return status_out_of_memory();
     int other = deep ? rank - 1 : rank - 2;
     int64_t step = p->line;
     p->packed[p->line_axis] = 1;
@@ -406,6 +414,7 @@ static Status pack_plan(DeviceAnchor *anchor, const Tensor *b, Packing *p) {
 }
 
 static bool already_packed(const Packing *p) {
+    if (p->more) return false;
     for (int i = 0; i < p->rank; i++)
         if (p->dims[i] != 1 && p->strides[i] != p->packed[i]) return false;
     return true;

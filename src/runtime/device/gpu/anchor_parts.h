@@ -36,6 +36,7 @@ typedef struct AnchorProgram {
 typedef struct MatmulWeight {
     bool a_outer, b_outer;     /* which axis has neighbours (GpuMatmul) */
     int64_t strides[MAX_RANK]; /* constant b: of its permuted axes; 0 along axes of size 1 */
+    int64_t columns;           /* of one matrix with those of zeros behind the last; 0: there are none such */
 } MatmulWeight;
 
 typedef struct ConvWeight {
