@@ -51,6 +51,8 @@ Status layout(Graph *graph, const Policy *policy);
 Status simplify(Graph *graph, const Policy *policy);
 /* cse.c: equal nodes become one; nodes without uses go. */
 Status merge_common(Graph *graph, const Policy *policy);
+/* join_products.c: products of one input become one where the device is faster so (policy.target.anchors.joined_products). */
+Status join_products(Graph *graph, const Policy *policy);
 /* attention.c: softmax(q k^T) v becomes one anchor where the device has it (policy.target.anchors.attention). */
 Status fuse_attention(Graph *graph, const Policy *policy);
 /* The same in a graph that asks for gradients, before "differentiate": as far as the anchor has one that the device runs

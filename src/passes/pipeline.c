@@ -20,6 +20,7 @@ static const Pass passes[] = {
     {"layout", layout},
     {"simplify", simplify},
     {"merge_common", merge_common},
+    {"join_products", join_products},
     {"fuse_attention", fuse_attention},
     {"choose_saved", choose_saved},
     {"fuse_epilogues", fuse_epilogues},

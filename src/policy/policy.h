@@ -34,6 +34,8 @@ typedef struct Target {
         bool bits;           /* products with weights in blocks of few bits */
         bool grouped;        /* "matmul_grouped" */
         bool turned_conv;    /* "conv" with perm_x and perm_w */
+        bool
+            joined_products; /* products of one input are faster as one, parts of whose result are read where they lie */
     } anchors;
     /* What is lowered is to be written in the standard's operators: where these have no gradient, Scans and primitives take the
      * place of our kernels. */

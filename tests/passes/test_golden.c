@@ -105,6 +105,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.target.anchors.attention_backward = policy.target.anchors.attention_drop = policy.target.anchors.attention;
     policy.target.anchors.attention_sink = policy.target.anchors.attention;
     policy.target.anchors.bytes = !strstr(name, "[no bytes]");
+    policy.target.anchors.joined_products = true;
     policy.target.anchors.turned_conv = strstr(name, "[turned convolutions]");
     policy.fusion.memory_efficient = strstr(name, "[memory efficient]");
     policy.training.saved_megabytes = strstr(name, "[1 MB]") ? 1 : strstr(name, "[4 MB]") ? 4 : 0;
@@ -158,6 +159,7 @@ static void run_cases(const Pass *pass) {
 Test(golden, layout) { run_cases(&(Pass){"layout", layout}); }
 Test(golden, simplify) { run_cases(&(Pass){"simplify", simplify}); }
 Test(golden, merge_common) { run_cases(&(Pass){"merge_common", merge_common}); }
+Test(golden, join_products) { run_cases(&(Pass){"join_products", join_products}); }
 Test(golden, fuse_attention) { run_cases(&(Pass){"fuse_attention", fuse_attention}); }
 Test(golden, fuse_trained_attention) { run_cases(&(Pass){"fuse_trained_attention", fuse_trained_attention}); }
 Test(golden, choose_saved) { run_cases(&(Pass){"choose_saved", choose_saved}); }

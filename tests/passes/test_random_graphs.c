@@ -62,6 +62,7 @@ static const Pass all[] = {{"merge_common", merge_common},
                            {"layout", layout},
                            {"simplify", simplify},
                            {"merge_common", merge_common},
+                           {"join_products", join_products},
                            {"fuse_epilogues", fuse_epilogues},
                            {"partition", partition},
                            {NULL, NULL}};
@@ -93,6 +94,7 @@ static RandomOptions options_of(uint64_t seed) {
 static Policy test_policy(void) {
     Policy policy = policy_default();
     policy.target.epilogue = (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
+    policy.target.anchors.joined_products = true;
     return policy;
 }
 
@@ -100,6 +102,7 @@ Test(random_graphs, each_pass_alone) {
     static const Pass alone[][2] = {{{"merge_common", merge_common}},
                                     {{"layout", layout}},
                                     {{"simplify", simplify}},
+                                    {{"join_products", join_products}},
                                     {{"fuse_epilogues", fuse_epilogues}},
                                     {{"partition", partition}}};
     Policy policy = test_policy();

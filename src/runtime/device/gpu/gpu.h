@@ -75,15 +75,16 @@ size_t gpu_memory_used_by_all(void);
 /* A table's entries that are the same for all drivers; it adds kind, name, describe, open:
  *     const DeviceTable cuda_device = {.kind = DEVICE_CUDA, ..., GPU_DEVICE_FUNCTIONS}; */
 #define GPU_DEVICE_FUNCTIONS                                                                                           \
-    .epilogue = {.outputs = 1}, .anchors = {.attention = true}, .separate_memory = true, .close = gpu_close,           \
-    .runs = gpu_runs, .runs_host = gpu_window_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,      \
-    .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .prepare_anchor = gpu_anchor_prepare,                  \
-    .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how,              \
-    .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_step_prepare,                \
-    .run_prim = gpu_step_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
-    .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize,          \
-    .records = gpu_records, .record_begin = gpu_record_begin, .record_end = gpu_record_end,                            \
-    .record_abandon = gpu_record_abandon, .replay = gpu_replay, .record_free = gpu_record_free, .trim = gpu_trim
+    .epilogue = {.outputs = 1}, .anchors = {.attention = true, .joined_products = true}, .separate_memory = true,      \
+    .close = gpu_close, .runs = gpu_runs, .runs_host = gpu_window_runs, .compile = gpu_compile,                        \
+    .release_kernel = gpu_release_kernel, .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch,                  \
+    .prepare_anchor = gpu_anchor_prepare, .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes,      \
+    .anchor_how = gpu_anchor_how, .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors,                    \
+    .prepare_prim = gpu_step_prepare, .run_prim = gpu_step_run, .allocate = gpu_allocate, .release = gpu_release,      \
+    .copy = gpu_copy, .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy,                        \
+    .synchronize = gpu_synchronize, .records = gpu_records, .record_begin = gpu_record_begin,                          \
+    .record_end = gpu_record_end, .record_abandon = gpu_record_abandon, .replay = gpu_replay,                          \
+    .record_free = gpu_record_free, .trim = gpu_trim
 
 /* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
  * and kept until gpu_program_trim or the end of the process. Thread-safe. stats NULL: counted by the device until
