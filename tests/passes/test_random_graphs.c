@@ -58,14 +58,10 @@ static const char *try_pass(PassFn pass, const char *name, const Policy *policy,
                         graph_text(random->graph, arena));
 }
 
-static const Pass all[] = {{"merge_common", merge_common},
-                           {"layout", layout},
-                           {"simplify", simplify},
-                           {"merge_common", merge_common},
-                           {"join_products", join_products},
-                           {"fuse_epilogues", fuse_epilogues},
-                           {"partition", partition},
-                           {NULL, NULL}};
+static const Pass all[] = {{"merge_common", merge_common},   {"layout", layout},
+                           {"simplify", simplify},           {"merge_common", merge_common},
+                           {"join_products", join_products}, {"fuse_epilogues", fuse_epilogues},
+                           {"partition", partition},         {NULL, NULL}};
 
 static void try_graph(RandomGraph *random, const Pass *passes, const Policy *policy) {
     Arena *arena = arena_create(0);
