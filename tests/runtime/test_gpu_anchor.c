@@ -250,7 +250,7 @@ Test(gpu_anchor, a_library_without_epilogues_is_asked_for_the_products_of_all_la
 /* Results of f16 whose columns do not fill whole 16 bytes: by several calls, each with columns of zeros to scratch memory. */
 static AnchorCase odd_columns(const AnchorStep *steps, int count, bool deep) {
     AnchorCase c = anchor_case_new("matmul", 1);
-    const int64_t a[] = {2, 650, 256}, b[] = {deep ? 205 : 256, deep ? 256 : 205}, y[] = {2, 650, 205};
+    const int64_t a[] = {2, 1300, 256}, b[] = {deep ? 205 : 256, deep ? 256 : 205}, y[] = {2, 1300, 205};
     const Dim *sizes[3];
     Value *inputs[] = {anchor_case_input(&c, DT_F16, 3, a), anchor_case_input(&c, DT_F16, 2, b)};
     for (int i = 0; i < 3; i++) sizes[i] = dim_const(c.graph->dims, y[i]);

@@ -248,9 +248,10 @@ static int64_t longer_line(const DeviceAnchor *anchor, int64_t rows, int64_t col
     return enough ? round_up(columns, 8) : 0;
 }
 
-/* By so many rows that their result stays in a second-level cache. *out_done false: nothing was done. */
+/* By so many rows that much of their result stays in a second-level cache: the weight is read again for the next ones.
+ * *out_done false: nothing was done. */
 static Status run_lines(AnchorRun *run, const MatmulCall *call, bool *out_done) {
-    enum { CACHE = 256 << 10, UNIT = 128 }; /* bytes a multiprocessor */
+    enum { CACHE = 512 << 10, UNIT = 128 }; /* bytes a multiprocessor */
     const GpuMatmul *m = &call->matmul;
     GpuDevice *d = run->device;
     int64_t size = (int64_t)dtype_size(m->dtype), line = longer_line(run->anchor, m->rows, m->columns, m->depth);
