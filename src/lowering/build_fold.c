@@ -230,8 +230,9 @@ static Value *fold_splats(Lowering *l, const NodeSpec *spec) {
     for (int i = 0; i < spec->input_count; i++)
         if (!is_splat(spec->inputs[i], &number)) return NULL;
     for (int i = 0; i < spec->input_count; i++) {
-        Tensor *first = arena_copy(l->arena, spec->inputs[i]->constant, sizeof *first);
-        first->rank = 0;
+        const Tensor *whole = spec->inputs[i]->constant;
+        Tensor *first = tensor_new_unset(l->arena, whole->dtype, 0, NULL);
+        memcpy(first->data, whole->data, dtype_size(whole->dtype));
         inputs[i] = constant(l, first);
     }
     NodeSpec one = *spec;

@@ -92,6 +92,12 @@ EXPRESSION(expanded_operand, add(l, x, expand(l, vector_f32(l), (const Dim *cons
 EXPRESSION(folded, mul(l, add(l, number(l, 1), number(l, 2)), number(l, 2)))
 EXPRESSION(reduce_of_ones, reduce(l, PRIM_REDUCE_SUM, unsqueeze(l, x, (const int[]){1}, 1), (const int[]){1}, 1, false))
 
+EXPRESSION(right_half, slice_axis(l, x, 1, size(l, 2), size(l, 2)))
+EXPRESSION(left_half, slice_axis(l, x, 1, size(l, 0), size(l, 2)))
+EXPRESSION(turned, concat(l, (Value *const[]){unary(l, PRIM_NEG, right_half(l, x, y, i)), left_half(l, x, y, i)}, 2, 1))
+EXPRESSION(turned_as_is, concat(l, (Value *const[]){right_half(l, x, y, i), left_half(l, x, y, i)}, 2, 1))
+EXPRESSION(halves_of_two, concat(l, (Value *const[]){right_half(l, x, y, i), left_half(l, y, x, i)}, 2, 1))
+
 EXPRESSION(shape_product, reduce(l, PRIM_REDUCE_PROD, shape_of(l, x), (const int[]){0}, 1, true))
 EXPRESSION(shape_element, gather(l, shape_of(l, x), scalar_int(l, DT_I64, -1), 0))
 EXPRESSION(shape_joined, concat(l, (Value *const[]){shape_of(l, x), vector_i64(l, (const int64_t[]){-1}, 1)}, 2, 0))
@@ -131,6 +137,9 @@ static const struct {
     {"an operand is not expanded where the other has the shape", expanded_operand, "add(x, [[0, 1, 2, 3]])"},
     {"constants are folded", folded, "6"},
     {"a reduction of an axis of size 1 is nothing", reduce_of_ones, "x"},
+    {"halves turned by an angle are a slice", turned, "reshape(mul(slice(reshape(x)), [[[-1], [1]]]))"},
+    {"halves in the other order are a slice", turned_as_is, "reshape(slice(reshape(x)))"},
+    {"halves of two values are joined", halves_of_two, "concat(slice(x), slice(y))"},
     {"product of a shape", shape_product, "<b*4>"},
     {"element of a shape from the end", shape_element, "4"},
     {"shapes joined", shape_joined, "<b, 4, -1>"},
@@ -204,6 +213,12 @@ Test(build, large_constants_are_computed_where_they_are_used) {
     cr_expect(mask && !mask->constant, "16 million flags are not");
     Value *ones = expand(&f.l, number(&f.l, 1), shape, 2);
     cr_expect(ones && !ones->constant, "an expand does not become data");
+    Value *zeros = constant(&f.l, tensor_new(f.l.arena, DT_I32, 1, (const int64_t[]){4096}));
+    Value *all = binary(&f.l, PRIM_EQ, zeros, unsqueeze(&f.l, zeros, (const int[]){1}, 1));
+    Text text = text_make(f.graph->arena);
+    tell(&text, all);
+    cr_expect_str_eq(text.data, "expand([[true]])", "what is the same throughout is computed once");
+    cr_expect_eq(binary(&f.l, PRIM_AND, mask, all), mask, "and is known to change nothing");
     close_fixture(&f);
 }
 
