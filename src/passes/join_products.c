@@ -35,9 +35,10 @@ static bool is_bias(const Value *v, const Value *y) {
 }
 
 static bool member_of(Node *gemm, Member *m) {
+    if (!is_product(gemm)) return false;
     Value *y = gemm->outputs[0];
     *m = (Member){.gemm = gemm, .end = y};
-    if (!is_product(gemm) || !dim_is_const(y->dims[y->rank - 1], &m->columns) || m->columns % COLUMN_UNIT) return false;
+    if (!dim_is_const(y->dims[y->rank - 1], &m->columns) || m->columns % COLUMN_UNIT) return false;
     Node *user = value_only_user(y);
     if (!user || user->kind != NODE_PRIM || user->prim != PRIM_ADD || user->fence != gemm->fence) return true;
     Value *other = user->inputs[user->inputs[0] == y];
@@ -126,7 +127,7 @@ Status join_products(Graph *graph, const Policy *policy) {
         for (int i = 0; i < a->uses.count && count < MOST_JOINED; i++) {
             Node *other = a->uses.items[i].node;
             Member *m = &members[count];
-            if (other != node && !other->tag && other->outputs[0] && member_of(other, m) && goes_with(&members[0], m) &&
+            if (other != node && !other->tag && member_of(other, m) && goes_with(&members[0], m) &&
                 is_read_in_place(m->end, 6))
                 count++;
         }
