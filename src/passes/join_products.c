@@ -9,7 +9,12 @@
 #include "lowering/prune.h"
 #include "passes/passes.h"
 
-enum { MOST_JOINED = 8, COLUMN_UNIT = 8 /* so that parts begin at whole 16 bytes */ };
+enum {
+    MOST_JOINED = 8,
+    COLUMN_UNIT = 8, /* so that parts begin at whole 16 bytes */
+    MOST_BYTES =
+        32 << 20, /* of a weight that is copied: reading a larger one takes longer than the launches that are saved */
+};
 
 /* One of the products: its result, behind its bias where it has one. */
 typedef struct Member {
@@ -123,13 +128,16 @@ Status join_products(Graph *graph, const Policy *policy) {
         Member members[MOST_JOINED];
         if (node->tag || !member_of(node, &members[0]) || !is_read_in_place(members[0].end, 6)) continue;
         int count = 1;
+        size_t bytes = tensor_bytes(node->inputs[1]->constant);
         const Value *a = node->inputs[0];
         for (int i = 0; i < a->uses.count && count < MOST_JOINED; i++) {
             Node *other = a->uses.items[i].node;
             Member *m = &members[count];
-            if (other != node && !other->tag && member_of(other, m) && goes_with(&members[0], m) &&
-                is_read_in_place(m->end, 6))
-                count++;
+            if (other == node || other->tag || !member_of(other, m) || !goes_with(&members[0], m) ||
+                !is_read_in_place(m->end, 6) || bytes + tensor_bytes(other->inputs[1]->constant) > MOST_BYTES)
+                continue;
+            bytes += tensor_bytes(other->inputs[1]->constant);
+            count++;
         }
         for (int i = 0; i < count; i++) members[i].gemm->tag = 1;
         if (count > 1) TRY(join(graph, policy, members, count));
