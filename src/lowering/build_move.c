@@ -263,7 +263,7 @@ static Value *turned_halves(Lowering *l, Value *const *parts, int axis) {
     Value *x = half_of(parts[0], axis, &second[0], &negative[0]);
     if (!x || x->rank == MAX_RANK || half_of(parts[1], axis, &second[1], &negative[1]) != x || !second[0] || second[1])
         return NULL;
-    Value *turned = turn_halves(l, x, axis);
+    Value *turned = turn_halves(l, x, axis, parts[0]->dims[axis]);
     if (negative[0] || negative[1]) {
         const Dim *signs[MAX_RANK + 1];
         Value *both[] = {like(l, x, negative[0] ? -1 : 1), like(l, x, negative[1] ? -1 : 1)};
@@ -275,21 +275,17 @@ static Value *turned_halves(Lowering *l, Value *const *parts, int axis) {
     return reshape(l, turned, (const Dim *const *)x->dims, x->rank);
 }
 
-Value *turn_halves(Lowering *l, Value *x, int axis) {
-    int64_t whole, steps[MAX_RANK + 1];
+Value *turn_halves(Lowering *l, Value *x, int axis, const Dim *half) {
+    int64_t steps[MAX_RANK + 1];
     const Dim *dims[MAX_RANK + 1], *start[MAX_RANK + 1];
-    if (!present(l, &x, 1)) return NULL;
-    if (x->rank == MAX_RANK || !dim_is_const(x->dims[axis], &whole) || whole % 2) {
-        unsupported(l, "halves of \"%s\"", x->name);
-        return NULL;
-    }
+    if (!present(l, &x, 1) || !rank_is_supported(l, x->rank + 1)) return NULL;
     for (int i = 0; i <= x->rank; i++) {
         dims[i] = x->dims[i > axis ? i - 1 : i];
         start[i] = dim_const(l->dims, i == axis);
         steps[i] = i == axis ? -1 : 1;
     }
     dims[axis] = dim_const(l->dims, 2);
-    dims[axis + 1] = dim_const(l->dims, whole / 2);
+    dims[axis + 1] = half;
     return slice(l, reshape(l, x, dims, x->rank + 1), start, dims, steps);
 }
 

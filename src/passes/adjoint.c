@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/adjoint.h"
 
-#include "passes/pattern_form.h"
+#include "passes/pattern/pattern_form.h"
 
 /* --- names ------------------------------------------------------------------------------------------------------------------ */
 

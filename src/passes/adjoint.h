@@ -5,7 +5,7 @@
 #define ONNXFUSE_PASSES_ADJOINT_H
 
 #include "lowering/custom.h"
-#include "passes/pattern.h"
+#include "passes/pattern/pattern.h"
 
 typedef struct Adjoints {
     const char *fusion;             /* the name that both have */

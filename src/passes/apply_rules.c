@@ -14,7 +14,7 @@
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "passes/passes.h"
-#include "passes/pattern.h"
+#include "passes/pattern/pattern.h"
 
 /* What holds of a node. */
 typedef struct Wish {

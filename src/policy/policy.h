@@ -63,7 +63,7 @@ typedef struct Rule {
     const char *name;      /* glob over the node's name: *, ?, [a-z] */
     const char *op;        /* operator, as in the model */
     const char *domain;    /* "" is the standard's */
-    const char *pattern;   /* text (passes/pattern.h): the nodes of each place where it holds */
+    const char *pattern;   /* text (passes/pattern/pattern.h): the nodes of each place where it holds */
     bool optional;         /* no error when no node matches */
     Precision precision;   /* the nodes' floating-point computation and results */
     Precision weights;     /* their constant matrices */
@@ -107,7 +107,7 @@ typedef struct ShapeBucket {
 typedef struct PolicyFusion {
     const char *name;
     int phase;                   /* 1: forward, 2: backward, as OnnxfusePhase */
-    const char *const *patterns; /* texts (passes/pattern.h), NULL-terminated */
+    const char *const *patterns; /* texts (passes/pattern/pattern.h), NULL-terminated */
     const char *path;            /* of the object in the policy, for messages: "fusions[0]" */
 } PolicyFusion;
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "passes/pattern.h"
+#include "passes/pattern/pattern.h"
 
 /* --- parsing ------------------------------------------------------------------------------------------------------ */
 typedef struct Refused {

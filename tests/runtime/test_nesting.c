@@ -10,7 +10,7 @@
 #include "graph/store.h"
 #include "importer/importer.h"
 #include "models.h"
-#include "passes/pattern.h"
+#include "passes/pattern/pattern.h"
 #include "policy/policy.h"
 #include "small_stack.h"
 

@@ -265,7 +265,7 @@ static Value *rotated_halves(Lowering *l, Value *x, Value *cos, Value *sin, cons
     sign = l->error ? NULL : reshape(l, concat(l, signs, 2, 0), (const Dim *const[]){two, dim_const(l->dims, 1)}, 2);
     cos = unsqueeze(l, cos, apart, 1);
     sin = unsqueeze(l, sin, apart, 1);
-    Value *turned = mul(l, mul(l, sin, turn_halves(l, x, rank - 1)), sign);
+    Value *turned = mul(l, mul(l, sin, turn_halves(l, x, rank - 1, half)), sign);
     Value *y = add(l, mul(l, cos, reshape(l, x, dims, rank + 1)), turned);
     return l->error ? NULL : reshape(l, y, (const Dim *const *)x->dims, rank);
 }

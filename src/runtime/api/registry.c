@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "fusions/fusions.h"
-#include "passes/pattern.h"
+#include "passes/pattern/pattern.h"
 
 struct OnnxfuseRegistry {
     Registry registry;

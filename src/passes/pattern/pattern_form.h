@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a pattern's text becomes (pattern.c), and the search reads (pattern_match.c). */
-#ifndef ONNXFUSE_PASSES_PATTERN_FORM_H
-#define ONNXFUSE_PASSES_PATTERN_FORM_H
+#ifndef ONNXFUSE_PASSES_PATTERN_PATTERN_FORM_H
+#define ONNXFUSE_PASSES_PATTERN_PATTERN_FORM_H
 
-#include "passes/pattern.h"
+#include "passes/pattern/pattern.h"
 
 enum {
     MOST_TEXT = 1 << 16, /* bytes */

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/log.h"
-#include "passes/pattern_form.h"
+#include "passes/pattern/pattern_form.h"
 
 enum { MOST_STEPS = 1 << 12 }; /* node comparisons at one place */
 

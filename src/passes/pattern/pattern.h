@@ -23,8 +23,8 @@
  * round. An attribute of the pattern also matches the input that holds the same as a constant in other opset versions
  * (axes, say), an attribute that the pattern leaves out has any value, and constants are found whether they are
  * initializers or Constant nodes. */
-#ifndef ONNXFUSE_PASSES_PATTERN_H
-#define ONNXFUSE_PASSES_PATTERN_H
+#ifndef ONNXFUSE_PASSES_PATTERN_PATTERN_H
+#define ONNXFUSE_PASSES_PATTERN_PATTERN_H
 
 #include "graph/graph.h"
 

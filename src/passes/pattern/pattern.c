@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/plain.h"
-#include "passes/pattern_form.h"
+#include "passes/pattern/pattern_form.h"
 
 int pattern_input_count(const Pattern *pattern) { return pattern->inputs.count; }
 int pattern_output_count(const Pattern *pattern) { return pattern->outputs.count; }
