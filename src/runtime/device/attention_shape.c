@@ -149,8 +149,10 @@ void attention_inputs(const AttentionShape *shape, const Tensor *const *inputs, 
     for (int i = 0; i < count; i++) out->all[i] = inputs[i];
     for (int i = 0; i < ATTENTION_INPUTS; i++) {
         if (!shape->at[i]) continue;
-        out->moved[i] = *inputs[i];
-        out->moved[i].data = (char *)inputs[i]->data + (size_t)shape->at[i] * dtype_size(inputs[i]->dtype);
+        out->moved[i] = (Tensor){.dtype = inputs[i]->dtype,
+                                 .rank = 1,
+                                 .dims = {tensor_count(inputs[i]) - shape->at[i]},
+                                 .data = (char *)inputs[i]->data + (size_t)shape->at[i] * dtype_size(inputs[i]->dtype)};
         out->all[i] = &out->moved[i];
     }
 }

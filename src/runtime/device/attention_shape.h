@@ -27,8 +27,8 @@ typedef struct AttentionShape {
     AttentionStrides steps[ATTENTION_STEPS];
 } AttentionShape;
 
-/* The inputs of a run's node, of which q, k and v begin with the first element that the operand has. Holds addresses of its own:
- * not to be copied. */
+/* The inputs of a run's node. q, k and v that are parts begin with the first element that the operand has: what is left of the
+ * tensor, as a vector. Holds addresses of its own: not to be copied. */
 typedef struct AttentionInputs {
     const Tensor *all[ATTENTION_BACKWARD_INPUTS + ATTENTION_STEPS];
     Tensor moved[ATTENTION_INPUTS];
