@@ -358,6 +358,8 @@ bool dim_is_const(const Dim *dim, int64_t *out_value) {
     return true;
 }
 
+bool dim_is_nonnegative(const Dim *dim) { return dim->range.low >= 0; }
+
 bool dim_equals(const Dim *dim, int64_t value) {
     int64_t constant;
     return dim_is_const(dim, &constant) && constant == value;

@@ -36,6 +36,7 @@ const Dim *dim_product(DimTable *table, const Dim *const *dims, int count); /* 1
 
 bool dim_is_const(const Dim *dim, int64_t *out_value); /* out_value may be NULL */
 bool dim_equals(const Dim *dim, int64_t value);
+bool dim_is_nonnegative(const Dim *dim); /* by the bounds of what it is made of; false where these do not tell */
 /* True when a == k * b for an expression k, which is returned through out_quotient (may be NULL). Assumes b != 0. */
 bool dim_divides(DimTable *table, const Dim *a, const Dim *b, const Dim **out_quotient);
 /* The symbol's number when the expression is a lone symbol, else -1. */

@@ -147,8 +147,11 @@ Value *flatten_to(Lowering *l, Value *x, int from, int to); /* merges axes [from
 /* start and size per axis [rank]; step NULL for ones. */
 Value *slice(Lowering *l, Value *x, const Dim *const *start, const Dim *const *size, const int64_t *step);
 Value *slice_axis(Lowering *l, Value *x, int axis, const Dim *start, const Dim *size);
-/* [..., 2, half, ...]: the axis, of twice the size `half`, as two halves, the second before the first. */
-Value *turn_halves(Lowering *l, Value *x, int axis, const Dim *half);
+/* Whether a slice takes a range of one axis, element by element, from a known element on, and all of the others. */
+bool is_range(const Node *slice, int *out_axis, int64_t *out_start);
+/* [..., 2, half, ...]: the axis, of twice the size `half`, as two halves, the second before the first; negative[i]: the negative
+ * of the result's half i. */
+Value *turn_halves(Lowering *l, Value *x, int axis, const Dim *half, const bool negative[2]);
 Value *pad(Lowering *l, Value *x, const Dim *const *before, const Dim *const *after, Value *fill);
 Value *concat(Lowering *l, Value *const *parts, int count, int axis);
 Value *gather(Lowering *l, Value *data, Value *indices, int axis);

@@ -236,21 +236,56 @@ static bool concat_dims(Lowering *l, Value *const *parts, int count, int axis, c
     return true;
 }
 
+bool is_range(const Node *slice, int *out_axis, int64_t *out_start) {
+    int count, found = 0;
+    const Value *x = slice->inputs[0], *y = slice->outputs[0];
+    const int64_t *step = attr_ints(slice, "step", &count);
+    const Dim *const *start = attr_dims(slice, "start", &count);
+    for (int i = 0; i < x->rank; i++) {
+        if (step && step[i] != 1) return false;
+        if (x->dims[i] == y->dims[i]) continue;
+        found++;
+        *out_axis = i;
+    }
+    return found == 1 && dim_is_const(start[*out_axis], out_start);
+}
+
+/* -1 or 1 for each of the two halves, which lie along `axis` of as many axes as x has, and one more. */
+static Value *signs_of(Lowering *l, const Value *x, int axis, const bool negative[2]) {
+    const Dim *dims[MAX_RANK];
+    Value *both[2];
+    for (int i = 0; i < 2; i++) both[i] = reshape(l, like(l, x, negative[i] ? -1 : 1), (const Dim *const[]){one(l)}, 1);
+    if (l->error) return NULL;
+    for (int i = 0; i <= x->rank; i++) dims[i] = i == axis ? dim_const(l->dims, 2) : one(l);
+    return reshape(l, concat(l, both, 2, 0), dims, x->rank + 1);
+}
+
+Value *turn_halves(Lowering *l, Value *x, int axis, const Dim *half, const bool negative[2]) {
+    int64_t steps[MAX_RANK];
+    const Dim *dims[MAX_RANK], *start[MAX_RANK];
+    if (!present(l, &x, 1) || !rank_is_supported(l, x->rank + 1)) return NULL;
+    for (int i = 0; i <= x->rank; i++) {
+        dims[i] = x->dims[i > axis ? i - 1 : i];
+        start[i] = dim_const(l->dims, i == axis);
+        steps[i] = i == axis ? -1 : 1;
+    }
+    dims[axis] = dim_const(l->dims, 2);
+    dims[axis + 1] = half;
+    Value *turned = slice(l, reshape(l, x, dims, x->rank + 1), start, dims, steps);
+    return negative[0] || negative[1] ? mul(l, turned, signs_of(l, x, axis, negative)) : turned;
+}
+
 /* A half of a value along an axis, or the negative of one: that value, whether it is the second half, and the sign. NULL: it is
  * no such. */
 static Value *half_of(const Value *part, int axis, bool *out_second, bool *out_negative) {
-    int count;
     int64_t half, whole, start;
+    int of;
     *out_negative = is_made_by(part, PRIM_NEG) && dtype_is_float(part->dtype);
     const Value *slice = *out_negative ? part->producer->inputs[0] : part;
-    if (!is_made_by(slice, PRIM_SLICE)) return NULL;
+    if (!is_made_by(slice, PRIM_SLICE) || !is_range(slice->producer, &of, &start) || of != axis) return NULL;
     Value *x = slice->producer->inputs[0];
-    const Dim *const *starts = attr_dims(slice->producer, "start", &count);
-    const int64_t *steps = attr_ints(slice->producer, "step", &count);
-    for (int i = 0; i < x->rank; i++)
-        if (steps[i] != 1 || (i != axis && x->dims[i] != slice->dims[i])) return NULL;
     if (!dim_is_const(slice->dims[axis], &half) || !dim_is_const(x->dims[axis], &whole) || whole != 2 * half ||
-        !dim_is_const(starts[axis], &start) || (start != 0 && start != half))
+        (start != 0 && start != half))
         return NULL;
     *out_second = start != 0;
     return x;
@@ -263,30 +298,8 @@ static Value *turned_halves(Lowering *l, Value *const *parts, int axis) {
     Value *x = half_of(parts[0], axis, &second[0], &negative[0]);
     if (!x || x->rank == MAX_RANK || half_of(parts[1], axis, &second[1], &negative[1]) != x || !second[0] || second[1])
         return NULL;
-    Value *turned = turn_halves(l, x, axis, parts[0]->dims[axis]);
-    if (negative[0] || negative[1]) {
-        const Dim *signs[MAX_RANK + 1];
-        Value *both[] = {like(l, x, negative[0] ? -1 : 1), like(l, x, negative[1] ? -1 : 1)};
-        for (int i = 0; i < 2; i++) both[i] = reshape(l, both[i], (const Dim *const[]){one(l)}, 1);
-        if (l->error) return NULL;
-        for (int i = 0; i <= x->rank; i++) signs[i] = i == axis ? dim_const(l->dims, 2) : one(l);
-        turned = mul(l, turned, reshape(l, concat(l, both, 2, 0), signs, x->rank + 1));
-    }
+    Value *turned = turn_halves(l, x, axis, parts[0]->dims[axis], negative);
     return reshape(l, turned, (const Dim *const *)x->dims, x->rank);
-}
-
-Value *turn_halves(Lowering *l, Value *x, int axis, const Dim *half) {
-    int64_t steps[MAX_RANK + 1];
-    const Dim *dims[MAX_RANK + 1], *start[MAX_RANK + 1];
-    if (!present(l, &x, 1) || !rank_is_supported(l, x->rank + 1)) return NULL;
-    for (int i = 0; i <= x->rank; i++) {
-        dims[i] = x->dims[i > axis ? i - 1 : i];
-        start[i] = dim_const(l->dims, i == axis);
-        steps[i] = i == axis ? -1 : 1;
-    }
-    dims[axis] = dim_const(l->dims, 2);
-    dims[axis + 1] = half;
-    return slice(l, reshape(l, x, dims, x->rank + 1), start, dims, steps);
 }
 
 Value *concat(Lowering *l, Value *const *parts, int count, int axis) {

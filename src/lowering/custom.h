@@ -43,9 +43,8 @@ enum { FUSION_FORWARD = 1, FUSION_BACKWARD = 2 };
 
 typedef struct CustomFusion {
     const char *name;
-    int phase; /* FUSION_FORWARD or FUSION_BACKWARD */
-    const char *const
-        *patterns; /* texts (passes/pattern/pattern.h), NULL-terminated; have been parsed once without error */
+    int phase;                    /* FUSION_FORWARD or FUSION_BACKWARD */
+    const char *const *patterns;  /* texts (passes/pattern/pattern.h), NULL-terminated; parsed once without error */
     const CustomOperator *kernel; /* NULL: a region of the nodes themselves */
 } CustomFusion;
 

@@ -6,7 +6,8 @@
  * The match walks from the second GEMM back to the first: probabilities, the primitives of the softmax with their
  * safeguards, the steps that change the scores. Heads that share keys (reshape(expand(k))), heads folded into the rows
  * or the batch for the products alone (reshapes around the steps), casts from and to 16-bit floats and permutes become
- * part of the anchor. Nothing is made when something else reads a value on the way.
+ * part of the anchor; queries, keys and values that are slices of one product are read where they lie in it. Nothing is made when something
+ * else reads a value on the way.
  *
  * Where gradients are asked for, this is done before them, so that they are the anchor's own; but for what that cannot have
  * (repeats_nothing, masks_stay), which stays products and regions in both directions.
@@ -789,27 +790,10 @@ static bool look_through_dropped(Match *m, Operand *o) {
     return o->value != NULL;
 }
 
-/* A slice of one axis alone, element by element. */
-static bool is_range(const Node *slice, int *out_axis, int64_t *out_start) {
-    int count, found = 0;
-    const Value *x = slice->inputs[0], *y = slice->outputs[0];
-    const int64_t *step = attr_ints(slice, "step", &count);
-    const Dim *const *start = attr_dims(slice, "start", &count);
-    for (int i = 0; i < x->rank; i++) {
-        if (step && step[i] != 1) return false;
-        if (x->dims[i] == y->dims[i]) continue;
-        found++;
-        *out_axis = i;
-    }
-    return found == 1 && dim_is_const(start[*out_axis], out_start);
-}
-
-static bool known_product(const Value *v, int from, int64_t *out_count) {
-    int64_t size;
-    *out_count = 1;
-    for (int i = from; i < v->rank; i++)
-        if (!dim_is_const(v->dims[i], &size) || __builtin_mul_overflow(*out_count, size, out_count)) return false;
-    return *out_count > 0;
+/* Elements of the axes from `from` on, where they are known and there are any. */
+static bool known_product(const Match *m, const Value *v, int from, int64_t *out_count) {
+    const Dim *count = dim_product(m->l->dims, (const Dim *const *)v->dims + from, v->rank - from);
+    return dim_is_const(count, out_count) && *out_count > 0;
 }
 
 /* Whether an anchor gives it, perhaps with an epilogue and in another shape: all of it is stored whoever reads a part. */
@@ -832,8 +816,9 @@ static bool look_through_part(Match *m, Operand *o) {
     if (m->trained || rank < 3 || !made_by(s, PRIM_SLICE) || !is_range(s->producer, &axis, &start)) return false;
     Value *x = s->producer->inputs[0];
     int heads = (int)o->perm[rank - 3];
-    if (!known_product(x, axis, &row) || !known_product(s, axis, &part) || !known_product(s, axis + 1, &inner) ||
-        !known_product(v, heads, &outer) || !known_product(v, heads + 1, &head) || !is_stored_whole(x))
+    if (!known_product(m, x, axis, &row) || !known_product(m, s, axis, &part) ||
+        !known_product(m, s, axis + 1, &inner) || !known_product(m, v, heads, &outer) ||
+        !known_product(m, v, heads + 1, &head) || !is_stored_whole(x))
         return false;
     if (part != outer || row % head || start * inner % head ||
         dim_product(m->l->dims, (const Dim *const *)s->dims, axis) !=
@@ -1166,18 +1151,6 @@ static void fold_scale(Match *m) {
  * float16, whose scores are no larger, or one that no score of float32 comes near. */
 static bool hides_by_size(const Step *step) { return step->alpha <= (step->dtype == DT_F16 ? -65504.0F : -1e30F); }
 
-static bool never_negative(const Dim *size) {
-    int64_t number;
-    if (dim_is_const(size, &number)) return number >= 0;
-    for (int i = 0; i < dim_term_count(size); i++) {
-        int factors;
-        if (dim_term(size, i, &factors) < 0) return false;
-        for (int k = 0; k < factors; k++)
-            if (dim_factor(size, i, k).function != DIM_SYMBOL) return false;
-    }
-    return true;
-}
-
 /* A causal step that hides by a number hides for good where every row sees its first key: then what is hidden has no weight
  * either way, and its keys need not be read. */
 static void hide_for_good(Match *m) {
@@ -1186,7 +1159,7 @@ static void hide_for_good(Match *m) {
         if (m->steps[at].kind != SCORE_SCALE || m->steps[at].alpha <= 0) return;
         at++;
     }
-    if (at == m->step_count || !hides_by_size(&m->steps[at]) || !never_negative(m->offset)) return;
+    if (at == m->step_count || !hides_by_size(&m->steps[at]) || !dim_is_nonnegative(m->offset)) return;
     for (int i = 0; i < m->step_count; i++)
         if (m->steps[i].input) return;
     m->steps[at].kind = SCORE_CAUSAL;

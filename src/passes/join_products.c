@@ -4,6 +4,7 @@
  * attention and kernels read parts where they lie. Where something else reads a result, the part would be copied: then it stays.
  *
  * In and out: LEVEL_PRIM. */
+#include "graph/broadcast.h"
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
@@ -11,20 +12,19 @@
 
 enum {
     MOST_JOINED = 8,
-    COLUMN_UNIT = 8, /* so that parts begin at whole 16 bytes */
-    MOST_BYTES =
-        32 << 20, /* of a weight that is copied: reading a larger one takes longer than the launches that are saved */
+    COLUMN_UNIT = 8,       /* so that parts begin at whole 16 bytes */
+    MOST_BYTES = 32 << 20, /* of weights that are copied: reading more takes longer than the launches saved */
 };
 
 /* One of the products: its result, behind its bias where it has one. */
 typedef struct Member {
-    Node *gemm, *sum; /* sum: NULL: no bias */
-    Value *bias, *end;
+    Node *gemm;
+    Value *bias, *end; /* bias: NULL: none */
     int64_t columns;
 } Member;
 
 static bool is_product(const Node *n) {
-    if (!n || n->kind != NODE_ANCHOR || strcmp(n->op, "matmul") != 0 || n->input_count != 2 || n->subgraph_count)
+    if (n->kind != NODE_ANCHOR || strcmp(n->op, "matmul") != 0 || n->input_count != 2 || n->subgraph_count)
         return false;
     const Value *w = n->inputs[1], *y = n->outputs[0];
     return w->constant && w->rank == 2 && w->uses.count == 1 && !n->inputs[0]->constant && dtype_is_float(y->dtype) &&
@@ -33,10 +33,8 @@ static bool is_product(const Node *n) {
 
 /* A constant of one number a column. */
 static bool is_bias(const Value *v, const Value *y) {
-    if (!v->constant || v->dtype != y->dtype || v->rank > y->rank || v->rank < 1) return false;
-    for (int i = 0; i < v->rank - 1; i++)
-        if (!dim_equals(v->dims[i], 1)) return false;
-    return v->dims[v->rank - 1] == y->dims[y->rank - 1];
+    return v->constant && v->dtype == y->dtype && v->rank >= 1 && v->rank <= y->rank && broadcast_is_row(v) &&
+           v->dims[v->rank - 1] == y->dims[y->rank - 1];
 }
 
 static bool member_of(Node *gemm, Member *m) {
@@ -48,7 +46,6 @@ static bool member_of(Node *gemm, Member *m) {
     if (!user || user->kind != NODE_PRIM || user->prim != PRIM_ADD || user->fence != gemm->fence) return true;
     Value *other = user->inputs[user->inputs[0] == y];
     if (!is_bias(other, y) || !value_same_shape(user->outputs[0], y)) return true;
-    m->sum = user;
     m->bias = other;
     m->end = user->outputs[0];
     return true;

@@ -263,10 +263,11 @@ Status simplify(Graph *graph, const Policy *policy) {
     Arena *scratch = arena_create_inside(graph->arena);
     Status status = NULL;
     FOR_EACH_NODE_SAFE(node, graph) {
-        if (is_anchor(node, "matmul")) status = lift_reshape(graph, policy, scratch, node, &next_node);
-        if (status) break;
-        if (is_anchor(node, "matmul")) fold_factors(graph, node);
-        if (takes_affine(node)) status = fold_affines(graph, policy, scratch, node, &next_node);
+        if (is_anchor(node, "matmul")) {
+            status = lift_reshape(graph, policy, scratch, node, &next_node);
+            fold_factors(graph, node);
+        }
+        if (!status && takes_affine(node)) status = fold_affines(graph, policy, scratch, node, &next_node);
         if (status) break;
         arena_reset(scratch);
         graph_give_back_many(graph);

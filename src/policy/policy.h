@@ -28,14 +28,13 @@ typedef struct Target {
     } epilogue;
     struct AnchorLimits { /* which anchors the device runs beside those that all do */
         bool attention, attention_backward;
-        bool attention_drop; /* both with SCORE_DROP */
-        bool attention_sink; /* both with SCORE_SINK */
-        bool bytes;          /* products and convolutions of u8 by i8 */
-        bool bits;           /* products with weights in blocks of few bits */
-        bool grouped;        /* "matmul_grouped" */
-        bool turned_conv;    /* "conv" with perm_x and perm_w */
-        bool
-            joined_products; /* products of one input are faster as one, parts of whose result are read where they lie */
+        bool attention_drop;  /* both with SCORE_DROP */
+        bool attention_sink;  /* both with SCORE_SINK */
+        bool bytes;           /* products and convolutions of u8 by i8 */
+        bool bits;            /* products with weights in blocks of few bits */
+        bool grouped;         /* "matmul_grouped" */
+        bool turned_conv;     /* "conv" with perm_x and perm_w */
+        bool joined_products; /* products of one input are faster as one */
     } anchors;
     /* What is lowered is to be written in the standard's operators: where these have no gradient, Scans and primitives take the
      * place of our kernels. */

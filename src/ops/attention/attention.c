@@ -252,20 +252,17 @@ static Value *last_part(Lowering *l, Value *x, const Dim *start, const Dim *size
     return slice_axis(l, x, x->rank - 1, start, size);
 }
 
-/* cos a - sin b beside sin a + cos b: cos [a, b] + sin [b, a] [-1, 1]. */
+/* cos a - sin b beside sin a + cos b: cos [a, b] + sin [-b, a]. */
 static Value *rotated_halves(Lowering *l, Value *x, Value *cos, Value *sin, const Dim *half) {
     int rank = x->rank, apart[] = {rank - 1};
-    const Dim *dims[MAX_RANK], *two = dim_const(l->dims, 2);
+    const Dim *dims[MAX_RANK];
     if (rank == MAX_RANK) return unsupported(l, "%d axes", rank), NULL;
     for (int i = 0; i < rank - 1; i++) dims[i] = x->dims[i];
-    dims[rank - 1] = two;
+    dims[rank - 1] = dim_const(l->dims, 2);
     dims[rank] = half;
-    Value *signs[] = {like(l, x, -1), like(l, x, 1)}, *sign;
-    for (int i = 0; i < 2; i++) signs[i] = reshape(l, signs[i], (const Dim *const[]){dim_const(l->dims, 1)}, 1);
-    sign = l->error ? NULL : reshape(l, concat(l, signs, 2, 0), (const Dim *const[]){two, dim_const(l->dims, 1)}, 2);
     cos = unsqueeze(l, cos, apart, 1);
     sin = unsqueeze(l, sin, apart, 1);
-    Value *turned = mul(l, mul(l, sin, turn_halves(l, x, rank - 1, half)), sign);
+    Value *turned = mul(l, sin, turn_halves(l, x, rank - 1, half, (const bool[]){true, false}));
     Value *y = add(l, mul(l, cos, reshape(l, x, dims, rank + 1)), turned);
     return l->error ? NULL : reshape(l, y, (const Dim *const *)x->dims, rank);
 }
