@@ -275,16 +275,21 @@ Value *turn_halves(Lowering *l, Value *x, int axis, const Dim *half, const bool 
     return negative[0] || negative[1] ? mul(l, turned, signs_of(l, x, axis, negative)) : turned;
 }
 
+/* A range of a value along an axis and where it begins. */
+static Value *range_of(const Value *part, int axis, int64_t *out_start) {
+    int of;
+    bool is = is_made_by(part, PRIM_SLICE) && is_range(part->producer, &of, out_start) && of == axis;
+    return is ? part->producer->inputs[0] : NULL;
+}
+
 /* A half of a value along an axis, or the negative of one: that value, whether it is the second half, and the sign. NULL: it is
  * no such. */
 static Value *half_of(const Value *part, int axis, bool *out_second, bool *out_negative) {
     int64_t half, whole, start;
-    int of;
     *out_negative = is_made_by(part, PRIM_NEG) && dtype_is_float(part->dtype);
     const Value *slice = *out_negative ? part->producer->inputs[0] : part;
-    if (!is_made_by(slice, PRIM_SLICE) || !is_range(slice->producer, &of, &start) || of != axis) return NULL;
-    Value *x = slice->producer->inputs[0];
-    if (!dim_is_const(slice->dims[axis], &half) || !dim_is_const(x->dims[axis], &whole) || whole != 2 * half ||
+    Value *x = range_of(slice, axis, &start);
+    if (!x || !dim_is_const(slice->dims[axis], &half) || !dim_is_const(x->dims[axis], &whole) || whole != 2 * half ||
         (start != 0 && start != half))
         return NULL;
     *out_second = start != 0;
@@ -302,6 +307,16 @@ static Value *turned_halves(Lowering *l, Value *const *parts, int axis) {
     return reshape(l, turned, (const Dim *const *)x->dims, x->rank);
 }
 
+/* Ranges of one value that follow each other are one range, often all of it: what a split has parted is not copied to be joined. NULL: the
+ * two are others. */
+static Value *joined_ranges(Lowering *l, const Value *a, const Value *b, int axis) {
+    int64_t first, second, size;
+    Value *x = range_of(a, axis, &first);
+    if (!x || range_of(b, axis, &second) != x || !dim_is_const(a->dims[axis], &size) || second - first != size)
+        return NULL;
+    return slice_axis(l, x, axis, dim_const(l->dims, first), dim_add(l->dims, a->dims[axis], b->dims[axis]));
+}
+
 Value *concat(Lowering *l, Value *const *parts, int count, int axis) {
     if (count < 1 && !l->error) invalid(l, "nothing to join");
     if (l->error || !present(l, parts, count)) return NULL;
@@ -317,7 +332,12 @@ Value *concat(Lowering *l, Value *const *parts, int count, int axis) {
         if (dim_equals(parts[i]->dims[axis], 0) && (filled || i + 1 < count)) continue; /* adds nothing */
         const Dim *dims[MAX_RANK]; /* sizes that must agree are checked at run time where they are not known to */
         for (int k = 0; k < spec.rank; k++) dims[k] = k == axis ? parts[i]->dims[k] : spec.dims[k];
-        kept[filled++] = align_to(l, parts[i], dims, spec.rank);
+        Value *part = align_to(l, parts[i], dims, spec.rank);
+        Value *longer = part && filled ? joined_ranges(l, kept[filled - 1], part, axis) : NULL;
+        if (longer)
+            kept[filled - 1] = longer;
+        else
+            kept[filled++] = part;
     }
     if (l->error) return NULL;
     if (filled == 1) return kept[0];

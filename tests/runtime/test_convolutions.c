@@ -834,7 +834,8 @@ static void check_pair(const Pair *pair, uint64_t seed) {
         behind[0] = &made; /* has no data */
         KernelFunction functions[2];
         for (int i = 0; i < 2; i++) functions[i] = ends[i].code ? kernel_code_function(ends[i].code) : NULL;
-        const CpuPrologue prologue = {first, functions[0], functions[0] ? &ends[0].region : NULL, before, &made};
+        const CpuPrologue prologue = {
+            first, functions[0], functions[0] ? &ends[0].region : NULL, before, maker.node->input_count, &made};
         cr_assert_null(cpu_anchor_run_behind(&prologue, then, functions[1], functions[1] ? &ends[1].region : NULL,
                                              behind, NULL, got, pool));
         cr_expect_arr_eq(got->data, apart->data, tensor_bytes(got), "seed %llu: %d threads make another result",
@@ -905,4 +906,98 @@ Test(convolutions, what_is_no_prologue) {
         graph_destroy(maker.graph);
         graph_destroy(reader.graph);
     }
+}
+
+/* ---- 1x1 over tensors that are joined along their channels ---- */
+
+/* Channels [first, first + its own) of each pixel of `whole`, by itself. */
+static Tensor *part_of(Arena *arena, const Tensor *whole, int64_t first, int64_t channels) {
+    int64_t dims[4] = {whole->dims[0], whole->dims[1], whole->dims[2], channels}, all = whole->dims[3];
+    Tensor *part = tensor_new(arena, DT_F32, 4, dims);
+    for (int64_t i = 0; i < dims[0] * dims[1] * dims[2]; i++)
+        memcpy((float *)part->data + i * channels, (const float *)whole->data + i * all + first,
+               (size_t)channels * sizeof(float));
+    return part;
+}
+
+Test(convolutions, pointwise_over_parts) {
+    static const int64_t parts[][8] = {{16, 16},    {8, 24},   {32, 64, 96},          {40, 8},  {24, 24, 24, 24},
+                                       {1024, 512}, {9, 9, 9}, {8, 8, 8, 8, 8, 8, 8}, {17, 34}, {600, 300, 300}},
+                         outputs[] = {1, 7, 16, 24, 70};
+    static const AnchorStep steps[][3] = {{ANCHOR_BIAS, ANCHOR_RELU},
+                                          {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
+                                          {ANCHOR_BIAS, ANCHOR_SWISH},
+                                          {ANCHOR_ROWS, ANCHOR_CHANNELS, ANCHOR_TANH}};
+    static const int counts[] = {2, 3, 2, 3}, threads[] = {1, 2, 16};
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        const int64_t *lengths = parts[seed % 10];
+        int count = 0;
+        int64_t all = 0, y[4];
+        for (; count < 8 && lengths[count]; count++) all += lengths[count];
+        Shape shape = {"packed",
+                       1 + (int64_t)seed % 2,
+                       {1 + (int64_t)seed % 13, 1 + (int64_t)(seed * 7) % 23},
+                       1,
+                       all,
+                       outputs[seed % 5],
+                       {1, 1},
+                       {1, 1},
+                       {1, 1}};
+        memcpy(shape.steps, steps[seed % 4], sizeof steps[0]);
+        shape.step_count = counts[seed % 4];
+        cr_assert(result_dims(&shape, y));
+        AnchorCase c = make_case(&shape, DT_F32, seed, y);
+        keep_weight(&c);
+        Arena *arena = c.graph->arena;
+        const Tensor *inputs[ANCHOR_CASE_INPUTS], *pieces[8];
+        Tensor like = {.dtype = DT_F32, .rank = 4}, joined = *c.tensors[0], *first = NULL;
+        memcpy(like.dims, y, sizeof y);
+        joined.data = NULL;
+        given_to(&c, inputs);
+        inputs[0] = &joined;
+        for (int64_t i = 0, at = 0; i < count; at += lengths[i++])
+            pieces[i] = part_of(arena, c.tensors[0], at, lengths[i]);
+        CpuAnchor *anchor = prepared(&c);
+        AnchorKernel end = anchor_kernel(arena, c.node);
+        KernelFunction function = end.code ? kernel_code_function(end.code) : NULL;
+        const CpuPrologue prologue = {.inputs = pieces, .input_count = count, .output = &joined};
+        for (int t = 0; t < 3; t++) {
+            Tensor *got = anchor_case_room(&c, arena, &like);
+            cr_assert_null(cpu_anchor_run_behind(&prologue, anchor, function, function ? &end.region : NULL, inputs,
+                                                 NULL, got, pool_of(threads[t])));
+            if (!t) anchor_case_expect(&c, c.tensors, first = got);
+            cr_assert_arr_eq(got->data, first->data, tensor_bytes(got), "seed %llu: %d threads make another result",
+                             (unsigned long long)seed, threads[t]);
+        }
+        anchor_kernel_release(&end);
+        cpu_anchor_destroy(anchor);
+        graph_destroy(c.graph);
+    }
+}
+
+/* Parts that do not make up the weight's depth, or have another number of rows. */
+Test(convolutions, parts_that_do_not_fit) {
+    static const int64_t wrong[][2][2] = {{{16, 9}, {8, 9}}, {{16, 9}, {16, 8}}, {{31, 9}, {1, 9}}};
+    Shape shape = {"packed", 1, {1, 9}, 1, 32, 8, {1, 1}, {1, 1}, {1, 1}};
+    int64_t y[4];
+    cr_assert(result_dims(&shape, y));
+    AnchorCase c = make_case(&shape, DT_F32, 1, y);
+    const Tensor *inputs[ANCHOR_CASE_INPUTS];
+    Tensor like = {.dtype = DT_F32, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, joined = *c.tensors[0];
+    given_to(&c, inputs);
+    joined.data = NULL;
+    inputs[0] = &joined;
+    CpuAnchor *anchor = prepared(&c);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const Tensor *pieces[2];
+        for (int k = 0; k < 2; k++)
+            pieces[k] = tensor_new(c.graph->arena, DT_F32, 4, (int64_t[]){1, 1, wrong[i][k][1], wrong[i][k][0]});
+        const CpuPrologue prologue = {.inputs = pieces, .input_count = 2, .output = &joined};
+        Tensor *got = anchor_case_room(&c, c.graph->arena, &like);
+        Status status = cpu_anchor_run_behind(&prologue, anchor, NULL, NULL, inputs, NULL, got, pool_of(1));
+        cr_assert(status && status_code(status) == STATUS_FAULT, "case %zu", i);
+        status_free(status);
+    }
+    cpu_anchor_destroy(anchor);
+    graph_destroy(c.graph);
 }

@@ -462,6 +462,73 @@ static const Sharing sharings[] = {
      false},
 };
 
+#define TWO_PARTS(channels)                                                                                            \
+    "graph (x: f32[n, 16, h, 9], w: f32[16, 16, 1, 1]) -> (y) {\n"                                                     \
+    "a = onnx Conv@21 x, w\nb = onnx Relu@21 a\nc = onnx MaxPool@21 a {kernel_shape = [1, 1]}\n"                       \
+    "d = onnx Concat@21 " channels "\n"
+#define ONES_512 ONES_64 ", " ONES_64 ", " ONES_64 ", " ONES_64 ", " ONES_64 ", " ONES_64 ", " ONES_64 ", " ONES_64
+#define OVER_32 "v = constant f32[16, 32, 1, 1] {" ONES_512 "}\n"
+
+/* Concats of channels that a convolution of 1x1 reads where its parts stand. */
+static const struct {
+    const char *name, *text;
+    bool within;
+} joined[] = {
+    {"one reader", TWO_PARTS("b, c {axis = 1}") OVER_32 "y = onnx Conv@21 d, v\n}\n", true},
+    {"two readers",
+     TWO_PARTS("b, c {axis = 1}") OVER_32 "e = onnx Conv@21 d, v\nf = onnx Sigmoid@21 e\ng = onnx Conv@21 d, v\n"
+                                          "y = onnx Mul@21 f, g\n}\n",
+     true},
+    {"another reader",
+     TWO_PARTS("b, c {axis = 1}") OVER_32
+     "e = onnx Conv@21 d, v\nf = onnx Sigmoid@21 d\ng = onnx Conv@21 f, v\ny = onnx Add@21 e, g\n}\n",
+     false},
+    {"a result of the model too",
+     "graph (x: f32[n, 16, h, 9], z: f32[n, 16, h, 9]) -> (y, d) {\n" OVER_32 "d = onnx Concat@21 x, z {axis = 1}\n"
+     "y = onnx Conv@21 d, v\n}\n",
+     false},
+    {"lines", TWO_PARTS("b, c {axis = 2}") "y = onnx Conv@21 d, w\n}\n", false},
+    {"a weight of the run",
+     "graph (x: f32[n, 16, h, 9], z: f32[n, 16, h, 9], v: f32[16, 32, 1, 1]) -> (y) {\n"
+     "d = onnx Concat@21 x, z {axis = 1}\ny = onnx Conv@21 d, v\n}\n",
+     false},
+    {"a convolution by strides", TWO_PARTS("b, c {axis = 1}") OVER_32 "y = onnx Conv@21 d, v {strides = [2, 2]}\n}\n",
+     false},
+};
+
+Test(inspect, concats_by_pointers) {
+    for (size_t i = 0; i < sizeof joined / sizeof *joined; i++) {
+        char *out = inspected(joined[i].text, "{}", "plan");
+        cr_expect(!!strstr(out, "concat within") == joined[i].within, "%s:\n%s", joined[i].name, out);
+        onnxfuse_free(out);
+    }
+}
+
+/* Ranges of one value that follow each other are joined to a longer range, which is all of it or is copied once. */
+Test(inspect, joined_ranges) {
+    static const struct {
+        const char *parts;
+        bool joined, sliced;
+    } cases[] = {{"a, b, c", false, false},
+                 {"b, c", false, true},
+                 {"a, c", true, true},
+                 {"c, a, b", true, true},
+                 {"x, a, b, c, c", true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "graph (x: f32[n, 24, h]) -> (y) {\na, b, c = onnx Split@21 x {axis = 1, num_outputs = 3}\n"
+                 "d = onnx Concat@21 %s {axis = 1}\ny = onnx CumSum@21 d, e\n}\n",
+                 cases[i].parts);
+        char *at = strstr(text, "d = "), with[480];
+        snprintf(with, sizeof with, "%.*se = constant i64[] 1\n%s", (int)(at - text), text, at);
+        char *out = inspected(with, "{}", "lower");
+        cr_expect(!!strstr(out, "concat") == cases[i].joined && !!strstr(out, "slice") == cases[i].sliced, "%s:\n%s",
+                  cases[i].parts, out);
+        onnxfuse_free(out);
+    }
+}
+
 Test(inspect, results_in_place) {
     for (size_t i = 0; i < sizeof sharings / sizeof *sharings; i++) {
         char *out = inspected(sharings[i].text, "{}", "plan");

@@ -165,6 +165,17 @@ static const Case cases[] = {
      "onnx "
      "Sigmoid@21 c\ne = onnx Mul@21 c, d\nf = onnx Conv@21 e, v {kernel_shape = [1, 1]}\ng = onnx Tanh@21 f\ny = onnx "
      "Add@21 b, g\n"},
+    {"one of joined channels, and the next one",
+     NULL,
+     {{"v", "f32", "24, 40, 1, 1", 960}},
+     F32,
+     4,
+     {1, 16, 30, 31},
+     "x: f32[n, 16, h, 31]",
+     "p = onnx MaxPool@21 x {kernel_shape = [3, 3], pads = [1, 1, 1, 1]}\nq = onnx AveragePool@21 x {kernel_shape = "
+     "[1, "
+     "1]}\nr, s = onnx Split@21 q {axis = 1, num_outputs = 2}\nc = onnx Concat@21 p, r, s, r {axis = 1}\nd = onnx "
+     "Concat@21 p, x, s {axis = 1}\na = onnx Conv@21 c, v\nb = onnx Conv@21 d, v\ny = onnx Add@21 a, b\n"},
     {"products of activations",
      NULL,
      {{0}},

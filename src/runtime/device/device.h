@@ -40,12 +40,14 @@ typedef struct AnchorFinish {
     const DeviceKernel *kernel;
 } AnchorFinish;
 
-/* An anchor whose result another one reads, its first input, and makes as it needs it: it is nowhere as a whole. */
+/* An anchor, or a concat, whose result another anchor reads, its first input, and makes or finds as it needs it: it is nowhere as a
+ * whole. */
 typedef struct AnchorPrologue {
-    DeviceAnchor *anchor;
+    DeviceAnchor *anchor;        /* NULL: a concat along the last axis */
     const AnchorFinish *finish;  /* as run_anchor's */
-    const Tensor *const *inputs; /* of its node */
-    const Tensor *output;        /* without data */
+    const Tensor *const *inputs; /* [input_count] of its node */
+    int input_count;
+    const Tensor *output; /* without data */
 } AnchorPrologue;
 
 typedef struct DeviceTable {
@@ -112,10 +114,11 @@ typedef struct DeviceTable {
      * finish: NULL where finishes_with says that there is none. */
     Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
                          const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs);
-    /* Whether the anchor `maker` may run as the prologue of `reader`, which alone reads its result. NULL: none may. */
+    /* Whether the anchor or concat `maker` may run as the prologue of `reader`; of an anchor that alone reads its result, of a concat
+     * all do that read it. NULL: none may. */
     bool (*is_prologue)(const Device *device, const Node *maker, const Node *reader);
     /* Whether such a one is to, where its result has this shape (its data is not looked at); else each runs by itself. */
-    bool (*takes_prologue)(const Device *device, const Tensor *between);
+    bool (*takes_prologue)(const Device *device, const Node *maker, const Tensor *between);
     /* As run_anchor, where both say so: inputs[0] has no data. */
     Status (*run_behind)(Device *device, Stream *stream, const AnchorPrologue *prologue, DeviceAnchor *anchor,
                          const AnchorFinish *finish, const Tensor *const *inputs, const int64_t *symbols,

@@ -81,8 +81,8 @@ typedef struct Step {
     int work_expr;   /* STEP_KERNEL: instructions of a run, for the grain */
     /* STEP_ANCHOR */
     DeviceAnchor *anchor;
-    int prologue; /* the anchor's step that makes inputs[0], which this one may run as its prologue; -1: none */
-    int within;   /* the step that may run this one so; -1: none */
+    int prologue; /* the step that makes inputs[0], an anchor or a concat, which this one may run as its prologue; -1: none */
+    int within; /* the step that may run this one so, the last if there are several; -1: none */
     /* STEP_HOST */
     HostFn host;
     /* STEP_DIMS, STEP_BIND */

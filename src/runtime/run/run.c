@@ -88,7 +88,8 @@ static Status anchor_failed(const Step *step, Status status) {
 static Status run_behind(State *s, const Step *step, const Step *maker, const AnchorCall *call, Tensor *outputs) {
     AnchorCall before;
     TRY(make_call(s, maker, &before));
-    const AnchorPrologue prologue = {maker->anchor, finish_of(maker, &before), before.inputs, before.outputs};
+    const AnchorPrologue prologue = {maker->anchor, finish_of(maker, &before), before.inputs, maker->input_count,
+                                     before.outputs};
     return step->on->table->run_behind(step->on, stream_of(s, step), &prologue, step->anchor, finish_of(step, call),
                                        call->inputs, s->symbols, outputs);
 }

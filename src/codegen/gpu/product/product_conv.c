@@ -224,8 +224,6 @@ const char product_channels_text[] =
 /* Groups of fewer outputs would leave most of a tile's columns empty. */
 enum { LEAST_TILED_OUTPUTS = 16 };
 
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
-
 /* Positions of the result along all axes, at most, in one phase; and the number of phases. */
 static int64_t phase_rows(const GpuConv *c, int64_t *out_phases) {
     int64_t rows = c->images;

@@ -428,9 +428,13 @@ bool cpu_anchor_is_prologue(const Node *maker, const Node *reader) { return conv
  * of family 25, one and two threads, least of 5 alternating runs, November 2026). */
 enum { LEAST_BETWEEN = 2 << 20 };
 
-bool cpu_anchor_takes_prologue(const Tensor *between, const Pool *pool) {
-    if ((int64_t)tensor_bytes(between) < LEAST_BETWEEN) return false;
+/* Rows whose joined copy costs more than a step: products of fewer are cut along their depth, which pieces of rows are not. */
+enum { LEAST_JOINED = 64 };
+
+bool cpu_anchor_takes_prologue(const Node *maker, const Tensor *between, const Pool *pool) {
     int64_t row = between->dims[between->rank - 1], count = tensor_count(between);
+    if (maker->kind != NODE_ANCHOR) return count / most(1, row) >= LEAST_JOINED;
+    if ((int64_t)tensor_bytes(between) < LEAST_BETWEEN) return false;
     return product_makes_rows(count / row, between->dims[between->rank - 2], row * (int64_t)dtype_size(between->dtype),
                               pool);
 }
@@ -446,19 +450,34 @@ static Status check_run(const AnchorRun *run) {
     return run->anchor->plain ? NULL : run->anchor->kind->check(run->anchor, run->inputs, run->symbols, run->output);
 }
 
+static Status run_checked(AnchorRun *run, KernelFunction finish, const RegionKernel *region) {
+    TRY(check_run(run));
+    if (run->anchor->plain && run->parts) return status_error(STATUS_FAULT, "the oracle reads whole tensors");
+    if (run->anchor->plain) return run_plain(run);
+    Status status = run_any(run, finish, region);
+    scratch_release(&run->scratch);
+    return status;
+}
+
 Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *outputs, Pool *pool) {
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
-    TRY(check_run(&run));
-    if (anchor->plain) return run_plain(&run);
-    Status status = run_any(&run, finish, region);
-    scratch_release(&run.scratch);
-    return status;
+    return run_checked(&run, finish, region);
 }
 
 Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,
                              const RegionKernel *region, const Tensor *const *inputs, const int64_t *symbols,
                              Tensor *outputs, Pool *pool) {
+    if (!prologue->anchor) {
+        AnchorRun run = {.anchor = anchor,
+                         .inputs = inputs,
+                         .symbols = symbols,
+                         .output = outputs,
+                         .pool = pool,
+                         .parts = prologue->inputs,
+                         .part_count = prologue->input_count};
+        return run_checked(&run, finish, region);
+    }
     RowMaker maker;
     Tensor between = *prologue->output;
     between.data = (void *)(uintptr_t)HEAP_ALIGNMENT; /* never read or written */

@@ -46,20 +46,22 @@ size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights, shared ones
 Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *outputs, Pool *pool);
 
-/* An anchor that makes the first input of another as that needs it, with what its run is given. */
+/* An anchor that makes the first input of another as that needs it, with what its run is given; or tensors that are that input, joined
+ * along its last axis. */
 typedef struct CpuPrologue {
-    CpuAnchor *anchor;
+    CpuAnchor *anchor; /* NULL: the latter */
     KernelFunction finish;
     const RegionKernel *region;
     const Tensor *const *inputs;
+    int input_count;
     const Tensor *output; /* without data */
 } CpuPrologue;
 
-/* Whether the node `maker` may be the prologue of `reader`, whose first input it makes for nobody else. */
+/* Whether the node `maker` may be the prologue of `reader`, whose first input it makes: for nobody else, if it computes. */
 bool cpu_anchor_is_prologue(const Node *maker, const Node *reader);
 /* Whether it is worth it where what stands between the two has this shape: rows are made once, and there are enough of them for all
  * threads. */
-bool cpu_anchor_takes_prologue(const Tensor *between, const Pool *pool);
+bool cpu_anchor_takes_prologue(const Node *maker, const Tensor *between, const Pool *pool);
 /* As cpu_anchor_run, where both say so: inputs[0] has no data. */
 Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,
                              const RegionKernel *region, const Tensor *const *inputs, const int64_t *symbols,

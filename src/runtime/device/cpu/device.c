@@ -196,8 +196,9 @@ static Status cpu_run_behind(Device *device, Stream *stream, const AnchorPrologu
                              const AnchorFinish *finish, const Tensor *const *inputs, const int64_t *symbols,
                              Tensor *outputs) {
     (void)stream;
-    const CpuPrologue before = {(CpuAnchor *)prologue->anchor, finish_function(prologue->finish),
-                                finish_region(prologue->finish), prologue->inputs, prologue->output};
+    const CpuPrologue before = {(CpuAnchor *)prologue->anchor,   finish_function(prologue->finish),
+                                finish_region(prologue->finish), prologue->inputs,
+                                prologue->input_count,           prologue->output};
     return cpu_anchor_run_behind(&before, (CpuAnchor *)anchor, finish_function(finish), finish_region(finish), inputs,
                                  symbols, outputs, device->pool);
 }
@@ -207,8 +208,8 @@ static bool cpu_is_prologue(const Device *device, const Node *maker, const Node 
     return cpu_anchor_is_prologue(maker, reader);
 }
 
-static bool cpu_takes_prologue(const Device *device, const Tensor *between) {
-    return cpu_anchor_takes_prologue(between, device->pool);
+static bool cpu_takes_prologue(const Device *device, const Node *maker, const Tensor *between) {
+    return cpu_anchor_takes_prologue(maker, between, device->pool);
 }
 
 static bool cpu_takes_unaligned(const Node *node, int index) {

@@ -26,7 +26,8 @@ typedef struct AnchorKind {
 extern const AnchorKind matmul_kind, matmul_bits_kind, matmul_blocks_kind, matmul_grouped_kind, conv_kind,
     conv_transpose_kind, attention_kind, attention_backward_kind;
 
-/* Whether `reader` can have the rows of its first input made by `maker`: a convolution of 1x1 behind a depthwise one. */
+/* Whether `reader`, a convolution of 1x1, can have the rows of its first input made by `maker`, a depthwise one, or read them where what
+ * `maker` joins stands. */
 bool conv_is_prologue(const Node *maker, const Node *reader);
 
 struct CpuAnchor {
@@ -68,6 +69,9 @@ struct AnchorRun {
     /* Not NULL: nothing is computed, this is to make the result's rows, as long as the run's scratch is held. */
     RowMaker *out_maker;
     const RowMaker *maker; /* not NULL: the first input's data is NULL, and this makes its rows */
+    const Tensor *const
+        *parts; /* not NULL: likewise, and its rows are those of these [part_count], one beside the other */
+    int part_count;
 };
 
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/integer.h"
+#include "lowering/sizes.h"
 #include "runtime/device/cpu/joined.h"
 #include "runtime/device/cpu/wide_rows.h"
 
@@ -59,6 +60,14 @@ int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_t
     run->first = first;
     run->count += count;
     return first;
+}
+
+VECTORISED static void point(uintptr_t at, uintptr_t step, int64_t count, uintptr_t *to) {
+    for (int64_t i = 0; i < count; i++, at += step) to[i] = at;
+}
+
+void point_rows(const void *at, int64_t step, int64_t count, const void **to) {
+    point((uintptr_t)at, (uintptr_t)step, count, (uintptr_t *)to);
 }
 
 /* ---- slices ---- */

@@ -101,6 +101,8 @@ typedef struct RowBlock {
 /* Room for `count` more rows: the index of the first. */
 int row_block_interior(RowBlock *block, int count);
 int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_tap);
+/* `count` pointers, `step` bytes apart. */
+void point_rows(const void *at, int64_t step, int64_t count, const void **to);
 
 /* Makes rows [first, first + count) of a product's depth, one after the other from `to` on, on a worker of the pool. */
 typedef struct RowMaker {

@@ -323,8 +323,6 @@ static int64_t splits_of(const AttentionRun *run) {
     return most < 2 || wanted < 2 ? 1 : most < wanted ? most : wanted;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
-
 /* A key is read in whole vectors where queries are rows. */
 static bool is_contiguous(const AttentionStrides *s) { return s->column <= 1; }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "runtime/device/cpu/conv/walk.h"
 #include "runtime/device/cpu/quads.h"
+#include "runtime/device/cpu/row_parts.h"
 #include "runtime/device/matmul_shape.h"
 
 static int64_t product3(const int64_t *v) { return v[0] * v[1] * v[2]; }
@@ -98,8 +99,6 @@ typedef struct AxisPhases {
     PhaseAxis *items;
     int64_t count;
 } AxisPhases;
-
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
 /* Taps whose tap * dilation leaves the same remainder by the stride, which comes again after stride / gcd(stride,
  * dilation) taps. */
@@ -477,6 +476,7 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
         phase_product(run, c, &c->phases[i], s, x, zeros, at, &walks[i], &products[i]);
         at += phase_words(&c->phases[i]);
     }
+    if (run->parts) TRY(row_parts_read(run->parts, run->part_count, run->result, &run->scratch, products));
     if (run->out_maker)
         return depthwise_rows(walks, c->phases, &run->epilogue, run->pool, &run->scratch, run->out_maker);
     if (c->winograd) return winograd_run(walks, c->phases, &run->epilogue, run->pool, &run->scratch);
@@ -567,8 +567,8 @@ static Status conv_run(AnchorRun *run) {
     c.reads_halves = anchor->dtype == DT_F16 && !c.turned;
     if (c.quads)
         TRY(take_pixels_of_quads(run, &c, tx, &x));
-    else if (run->maker)
-        x = run->output->data; /* never read: its rows are made elsewhere */
+    else if (run->maker || run->parts)
+        x = run->output->data; /* never read: its rows are made, or stand elsewhere */
     else if (c.reads_halves)
         x = tx->data;
     else
@@ -577,7 +577,7 @@ static Status conv_run(AnchorRun *run) {
     return run_phases(run, &c, &sizes, x);
 }
 
-/* ---- depthwise, then 1x1 ---- */
+/* ---- what a 1x1 convolution reads without that being there ---- */
 
 static bool is_plain_conv(const Node *node) {
     if (node->kind != NODE_ANCHOR || strcmp(node->op, conv_kind.op) != 0 || node->output_count != 1) return false;
@@ -612,8 +612,20 @@ static bool is_depthwise(const Node *node) {
     return w->dims[0] > 1 && w->dims[1] == 1 && w->dims[0] == attr_int(node, "group", 1);
 }
 
+/* Tensors of f32 that are joined along their channels. */
+static bool joins_channels(const Node *node) {
+    int64_t channels[MOST_ROW_PARTS];
+    if (node->kind != NODE_PRIM || node->prim != PRIM_CONCAT || node->input_count > MOST_ROW_PARTS) return false;
+    const int last = node->outputs[0]->rank - 1;
+    if (attr_int(node, "axis", 0) != last || node->outputs[0]->dtype != DT_F32) return false;
+    for (int i = 0; i < node->input_count; i++)
+        if (!dim_is_const(node->inputs[i]->dims[last], &channels[i])) return false;
+    return row_parts_piece(channels, node->input_count) > 0;
+}
+
 bool conv_is_prologue(const Node *maker, const Node *reader) {
-    return is_plain_conv(maker) && is_plain_conv(reader) && is_depthwise(maker) && is_pointwise(reader);
+    if (!is_plain_conv(reader) || !is_pointwise(reader)) return false;
+    return joins_channels(maker) || (is_plain_conv(maker) && is_depthwise(maker));
 }
 
 const AnchorKind conv_kind = {"conv", conv_prepare, conv_check, conv_run, conv_packs};

@@ -2,8 +2,6 @@
 /* Where a convolution's positions meet the input, and its positions as rows of a product. */
 #include "runtime/device/cpu/conv/walk.h"
 
-#include "lowering/sizes.h"
-
 enum { LEAST_ALIKE = 6 };
 
 static int64_t within(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -85,17 +83,12 @@ static Taps reached_taps(const Walk *w, const int64_t *q, int64_t end) {
     return (Taps){outer.first * inner + line.first, (outer.end - 1) * inner + line.end};
 }
 
-/* count pointers, `step` bytes apart. */
-VECTORISED static void point(uintptr_t at, uintptr_t step, int64_t count, uintptr_t *to) {
-    for (int64_t i = 0; i < count; i++, at += step) to[i] = at;
-}
-
 void walk_results(const Walk *w, int64_t n, const int64_t *q, int64_t count, void **results) {
     const Sizes *s = w->sizes;
     int64_t pixel = s->out_channels * w->size, o[AXES];
     for (int a = 0; a < AXES; a++) o[a] = w->first[a] + q[a] * w->step[a];
     char *y = w->y + (((n * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2]) * pixel;
-    point((uintptr_t)y, (uintptr_t)(w->step[2] * pixel), count, (uintptr_t *)results);
+    point_rows(y, w->step[2] * pixel, count, (const void **)results);
 }
 
 /* Where those positions of [q[2], end) end that the same taps reach as the first. They are as many as taps are apart, mostly: where that is
@@ -131,8 +124,7 @@ static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, Row
     walk_results(w, n, q, count, block->results + at);
     for (int a = 0; a < AXES; a++)
         first += (q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0)) * s->x_steps[a];
-    point((uintptr_t)(w->x + first * w->x_size), (uintptr_t)(w->input_step[2] * s->x_steps[2] * w->x_size), count,
-          (uintptr_t *)(block->rows + at));
+    point_rows(w->x + first * w->x_size, w->input_step[2] * s->x_steps[2] * w->x_size, count, block->rows + at);
     q[2] = end;
 }
 
