@@ -24,10 +24,11 @@ typedef struct ConcatCall {
 static void concat_rows(void *context, int64_t begin, int64_t end, int worker) {
     const ConcatCall *c = context;
     (void)worker;
-    for (int i = 0; i < c->count; i++)
-        for (int64_t o = begin; o < end && c->rows[i] && c->inputs[i]->data != c->to; o++)
-            memcpy(c->to + (size_t)o * c->row + c->starts[i], (const char *)c->inputs[i]->data + (size_t)o * c->rows[i],
-                   c->rows[i]);
+    for (int64_t o = begin; o < end; o++)
+        for (int i = 0; i < c->count; i++)
+            if (c->rows[i] && c->inputs[i]->data != c->to)
+                memcpy(c->to + (size_t)o * c->row + c->starts[i],
+                       (const char *)c->inputs[i]->data + (size_t)o * c->rows[i], c->rows[i]);
 }
 
 static void move_concat(const Node *node, const Tensor *const *inputs, Tensor *output, Pool *pool, Arena *scratch) {
