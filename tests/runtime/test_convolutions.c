@@ -921,8 +921,9 @@ static Tensor *part_of(Arena *arena, const Tensor *whole, int64_t first, int64_t
 }
 
 Test(convolutions, pointwise_over_parts) {
-    static const int64_t parts[][8] = {{16, 16},    {8, 24},   {32, 64, 96},          {40, 8},  {24, 24, 24, 24},
-                                       {1024, 512}, {9, 9, 9}, {8, 8, 8, 8, 8, 8, 8}, {17, 34}, {600, 300, 300}},
+    static const int64_t parts[][8] = {{16, 16},         {16, 48},       {32, 64, 96}, {80, 16},
+                                       {24, 24, 24, 24}, {1024, 512},    {17, 17, 17}, {16, 16, 16, 16, 16, 16, 16},
+                                       {17, 34},         {600, 300, 300}},
                          outputs[] = {1, 7, 16, 24, 70};
     static const AnchorStep steps[][3] = {{ANCHOR_BIAS, ANCHOR_RELU},
                                           {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},

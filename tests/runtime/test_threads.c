@@ -167,11 +167,11 @@ static const Case cases[] = {
      "Add@21 b, g\n"},
     {"one of joined channels, and the next one",
      NULL,
-     {{"v", "f32", "24, 40, 1, 1", 960}},
+     {{"v", "f32", "24, 80, 1, 1", 1920}},
      F32,
      4,
-     {1, 16, 30, 31},
-     "x: f32[n, 16, h, 31]",
+     {1, 32, 30, 31},
+     "x: f32[n, 32, h, 31]",
      "p = onnx MaxPool@21 x {kernel_shape = [3, 3], pads = [1, 1, 1, 1]}\nq = onnx AveragePool@21 x {kernel_shape = "
      "[1, "
      "1]}\nr, s = onnx Split@21 q {axis = 1, num_outputs = 2}\nc = onnx Concat@21 p, r, s, r {axis = 1}\nd = onnx "
