@@ -405,15 +405,6 @@ bool dim_divides(DimTable *table, const Dim *a, const Dim *b, const Dim **out_qu
     return true;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a < 0 ? -a : a;
-}
-
 /* Divides every term by coefficient * monomial, which must divide it. */
 static const Dim *divide_terms(DimTable *table, const Dim *dim, int64_t coefficient, const Monomial *monomial) {
     Term terms[MAX_TERMS];
@@ -431,7 +422,7 @@ static bool cancel_common(DimTable *table, const Dim **a, const Dim **b) {
     for (int side = 0; side < 2; side++) {
         const Dim *dim = side ? *b : *a;
         for (int i = 0; i < dim->count; i++) {
-            content = gcd(content, dim->terms[i].coefficient);
+            content = common_divisor(content, dim->terms[i].coefficient);
             common = monomial_gcd(table, common, dim->terms[i].monomial);
         }
     }
@@ -467,7 +458,7 @@ static const Dim *split_whole(DimTable *table, const Dim *a, Term b, const Dim *
 static bool cancel_content(DimTable *table, const Dim **a, int64_t *divisor) {
     int64_t g = *divisor;
     for (int i = 0; i < (*a)->count; i++)
-        if ((*a)->terms[i].monomial->count) g = gcd(g, (*a)->terms[i].coefficient);
+        if ((*a)->terms[i].monomial->count) g = common_divisor(g, (*a)->terms[i].coefficient);
     if (g == 1) return false;
     Sum sum;
     sum.full = false;

@@ -173,8 +173,7 @@ static const Case cases[] = {
      {1, 32, 30, 31},
      "x: f32[n, 32, h, 31]",
      "p = onnx MaxPool@21 x {kernel_shape = [3, 3], pads = [1, 1, 1, 1]}\nq = onnx AveragePool@21 x {kernel_shape = "
-     "[1, "
-     "1]}\nr, s = onnx Split@21 q {axis = 1, num_outputs = 2}\nc = onnx Concat@21 p, r, s, r {axis = 1}\nd = onnx "
+     "[1, 1]}\nr, s = onnx Split@21 q {axis = 1, num_outputs = 2}\nc = onnx Concat@21 p, r, s, r {axis = 1}\nd = onnx "
      "Concat@21 p, x, s {axis = 1}\na = onnx Conv@21 c, v\nb = onnx Conv@21 d, v\ny = onnx Add@21 a, b\n"},
     {"products of activations",
      NULL,

@@ -452,7 +452,6 @@ static Status check_run(const AnchorRun *run) {
 
 static Status run_checked(AnchorRun *run, KernelFunction finish, const RegionKernel *region) {
     TRY(check_run(run));
-    if (run->anchor->plain && run->parts) return status_error(STATUS_FAULT, "the oracle reads whole tensors");
     if (run->anchor->plain) return run_plain(run);
     Status status = run_any(run, finish, region);
     scratch_release(&run->scratch);
@@ -468,14 +467,12 @@ Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKern
 Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,
                              const RegionKernel *region, const Tensor *const *inputs, const int64_t *symbols,
                              Tensor *outputs, Pool *pool) {
+    AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
+    if (anchor->plain || (prologue->anchor && prologue->anchor->plain))
+        return status_error(STATUS_FAULT, "the oracle reads whole tensors");
     if (!prologue->anchor) {
-        AnchorRun run = {.anchor = anchor,
-                         .inputs = inputs,
-                         .symbols = symbols,
-                         .output = outputs,
-                         .pool = pool,
-                         .parts = prologue->inputs,
-                         .part_count = prologue->input_count};
+        run.parts = prologue->inputs;
+        run.part_count = prologue->input_count;
         return run_checked(&run, finish, region);
     }
     RowMaker maker;
@@ -487,11 +484,9 @@ Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, Ker
                       .output = &between,
                       .pool = pool,
                       .out_maker = &maker};
-    AnchorRun run = {
-        .anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool, .maker = &maker};
+    run.maker = &maker;
     TRY(check_run(&made));
     TRY(check_run(&run));
-    if (made.anchor->plain || anchor->plain) return status_error(STATUS_FAULT, "the oracle makes no rows");
     Status status = run_any(&made, prologue->finish, prologue->region);
     if (!status) status = run_any(&run, finish, region);
     scratch_release(&made.scratch);

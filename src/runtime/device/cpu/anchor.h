@@ -60,7 +60,7 @@ typedef struct CpuPrologue {
 /* Whether the node `maker` may be the prologue of `reader`, whose first input it makes: for nobody else, if it computes. */
 bool cpu_anchor_is_prologue(const Node *maker, const Node *reader);
 /* Whether it is worth it where what stands between the two has this shape: rows are made once, and there are enough of them for all
- * threads. */
+ * threads; or so many are joined that their copy would be felt. */
 bool cpu_anchor_takes_prologue(const Node *maker, const Tensor *between, const Pool *pool);
 /* As cpu_anchor_run, where both say so: inputs[0] has no data. */
 Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,

@@ -337,9 +337,9 @@ static void fill_block(const Product *p, Range rows, RowBlock *block) {
 }
 
 static void make_rows(const Product *p, int64_t first, RowBlock *block, void *to, int worker) {
-    const uintptr_t row = (uintptr_t)p->weight->depth * p->weight->set->size;
+    const int64_t row = p->weight->depth * (int64_t)p->weight->set->size;
     p->maker->make(p->maker->context, first, block->count, to, worker);
-    for (int i = 0; i < block->count; i++) block->rows[i] = (const void *)((uintptr_t)to + (uintptr_t)i * row);
+    point_rows(to, row, block->count, block->rows);
 }
 
 /* part: of the depth, by itself; -1: all of them. number: of the chunk and part, among all products'. */
