@@ -72,6 +72,7 @@ def by_series(closed, series, border):
 
 half_ln2 = log(2) / 2 * mpf('1.0001')
 exp_tail = by_series(lambda r: (exp(r) - 1 - r) / r**2, lambda r: mpf(1) / 2 + r / 6, mpf(10)**-30)
+exp2_tail = by_series(lambda r: (2**r - 1) / r, lambda r: log(2) + r * log(2)**2 / 2, mpf(10)**-30)
 log_tail = by_series(lambda f: (log(1 + f) - f + f**2 / 2) / f**3, lambda f: mpf(1) / 3 - f / 4, mpf(10)**-20)
 atanh_tail = by_series(lambda z: (2 * atanh(sqrt(z)) - 2 * sqrt(z)) / sqrt(z)**3, lambda z: mpf(2) / 3 + 2 * z / 5, mpf(10)**-30)
 atanh_second = by_series(lambda z: (atanh_tail(z) - mpf(2) / 3) / z, lambda z: mpf(2) / 5 + 2 * z / 7, mpf(10)**-20)
@@ -90,6 +91,8 @@ print('#ifndef ONNXFUSE_BASE_MATH_COEFFICIENTS_H\n#define ONNXFUSE_BASE_MATH_COE
 print('/* (exp(r) - 1 - r) / r^2, |r| <= log(2)/2 */')
 for kind, degree in ('f32', 4), ('mid', 6), ('f64', 10):
     fit('exp_tail', kind, exp_tail, -half_ln2, half_ln2, degree, lambda r: r**2 / exp(r))
+print('/* (2^r - 1) / r, |r| <= 1/2 */')
+fit('exp2_tail', 'f32', exp2_tail, mpf('-0.50005'), mpf('0.50005'), 4, lambda r: r / 2**r)
 print('/* (log(1+f) - f + f^2/2) / f^3, 1+f in [sqrt(1/2), sqrt(2)] */')
 fit('log_tail', 'f32', log_tail, sqrt(mpf(1) / 2) - 1, sqrt(mpf(2)) - 1, 8, lambda f: f**3 / log(1 + f) if f else 0)
 print('/* (2 atanh(s) - 2 s) / s^3 in z = s^2, s = f/(2+f) */')

@@ -29,7 +29,23 @@ extern const VectorCases vectors_avx2, vectors_avx512;
     }
 EACH(tanh)
 EACH(sigmoid)
-EACH(exp_below)
+
+static void exp_below_each(const float *x, float *y, int64_t count) {
+    enum { LANES = VECTOR_BYTES / 4, TOGETHER = 4 };
+    VF v[TOGETHER];
+    int64_t i = 0;
+    for (; i + TOGETHER * LANES <= count; i += TOGETHER * LANES) {
+        for (int k = 0; k < TOGETHER; k++) v[k] = *(const VFLoose *)(x + i + k * LANES);
+        exp_below_vectors(v, TOGETHER);
+        for (int k = 0; k < TOGETHER; k++) *(VFLoose *)(y + i + k * LANES) = v[k];
+    }
+    for (; i < count; i += LANES) {
+        v[0] = *(const VFLoose *)(x + i);
+        exp_below_vectors(v, 1);
+        *(VFLoose *)(y + i) = v[0];
+    }
+}
+
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 const VectorCases JOIN(vectors, ISA) = {tanh_each, sigmoid_each, exp_below_each};

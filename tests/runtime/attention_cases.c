@@ -74,6 +74,12 @@ static void add_mask(AttentionSetup *s, const AttentionCase *c) {
         add_step(s, (const int64_t[]){SCORE_KEEP}, hidden, none, 1);
         break;
     }
+    case MASK_RISING:
+        add_input(s, DT_F32, 4, row, 1);
+        for (int64_t i = 0; i < c->batch * c->keys; i++)
+            ((float *)s->inputs[s->count - 1]->data)[i] -= 0.125f * (float)(c->keys - 1 - i % c->keys);
+        add_step(s, (const int64_t[]){SCORE_ADD}, none, none, 1);
+        break;
     case MASK_CAUSAL:
     case MASK_CAUSAL_ADD: {
         const Dim *offset = dim_const(s->graph->dims, c->offset);

@@ -17,6 +17,7 @@ typedef enum AttentionMask {
     MASK_CAUSAL_ADD, /* by the addition of -1e9 */
     MASK_CAPPED,     /* a soft cap and bounds */
     MASK_WINDOW,     /* a bool: keys [first, first + 9) of a query, where first is its number more than `offset` */
+    MASK_RISING,     /* an addition that grows from key to key, so that the greatest score is always a new one */
     MASK_COUNT,
     MASK_DROP = MASK_COUNT, /* an addition; a quarter of the probabilities is dropped, which not every device does */
     MASK_SINK,              /* a bool for all queries, to -inf, and a score a head beside those of the keys, likewise */

@@ -13,6 +13,9 @@ static const double exp_tail_f64[] = {0x1.0000000000000p-1,  0x1.5555555555557p-
                                       0x1.11111111100dcp-7,  0x1.6c16c16c162d4p-10, 0x1.a01a01abe7fe1p-13,
                                       0x1.a01a01a6d889cp-16, 0x1.71de0231960ebp-19, 0x1.27e4db646b17ep-22,
                                       0x1.af4de97ca4194p-26, 0x1.1f730349868cep-29};
+/* (2^r - 1) / r, |r| <= 1/2 */
+static const double exp2_tail_f32[] = {0x1.62e4260000000p-1, 0x1.ebf9b60000000p-3, 0x1.c6b9e80000000p-5,
+                                       0x1.3cec200000000p-7, 0x1.5ac9cc0000000p-10};
 /* (log(1+f) - f + f^2/2) / f^3, 1+f in [sqrt(1/2), sqrt(2)] */
 static const double log_tail_f32[] = {0x1.5555460000000p-2,  -0x1.00000a0000000p-2, 0x1.99a5460000000p-3,
                                       -0x1.555ae40000000p-3, 0x1.232cfa0000000p-3,  -0x1.fc4da00000000p-4,

@@ -53,16 +53,29 @@ typedef uint32_t VU __attribute__((vector_size(VECTOR_BYTES)));
 VECTOR_INLINE VF choose(VI mask, VF yes, VF no) { return (VF)((mask & (VI)yes) | (~mask & (VI)no)); }
 VECTOR_INLINE VF splat(float x) { return x - (VF){0}; }
 
-/* To [low, high]; NaN stays: x86's min and max give their second operand then. */
+/* The greater of both; `than` where one is NaN. */
+VECTOR_INLINE VF greater(VF x, VF than) {
+#if VECTOR_BYTES == 64
+    return _mm512_max_ps(x, than);
+#elif VECTOR_BYTES == 32
+    return _mm256_max_ps(x, than);
+#elif defined(__x86_64__)
+    return _mm_max_ps(x, than);
+#else
+    return choose(x > than, x, than);
+#endif
+}
+
+/* To [low, high]; NaN stays: x86's min gives its second operand then. */
 VECTOR_INLINE VF f32_clamp(VF x, VF low, VF high) {
 #if VECTOR_BYTES == 64
-    return _mm512_min_ps(high, _mm512_max_ps(low, x));
+    return _mm512_min_ps(high, greater(low, x));
 #elif VECTOR_BYTES == 32
-    return _mm256_min_ps(high, _mm256_max_ps(low, x));
+    return _mm256_min_ps(high, greater(low, x));
 #elif defined(__x86_64__)
-    return _mm_min_ps(high, _mm_max_ps(low, x));
+    return _mm_min_ps(high, greater(low, x));
 #else
-    x = choose(x < low, low, x);
+    x = greater(low, x);
     return choose(x > high, high, x);
 #endif
 }
@@ -105,21 +118,6 @@ VECTOR_INLINE VF exp_tail(VF r, VF square) {
     return fused(fused_by(square, c[4], high), square, low);
 }
 
-/* e^d for d <= 0. Below 2^-126 it is 0, so that what attention hides counts as nothing and no denormal slows what
- * follows: this is all that differs from kernels' exp, and saves their bounds of d. NaN stays. */
-VECTOR_INLINE VF exp_below_vector(VF d) {
-    const double *c = exp_tail_f32;
-    Reduced e = reduced(d, 0);
-    VF p = fused_by(e.r, c[4], splat((float)c[3])), least = splat(-87.336544f); /* log(2^-126) */
-    for (int i = 2; i >= 0; i--) p = fused(p, e.r, splat((float)c[i]));
-    p = fused(fused(p, e.r, splat(1)), e.r, splat(1));
-#if VECTOR_BYTES == 64
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(d, least, _CMP_NLT_UQ), p, e.n);
-#else
-    return (VF)((VI)(p * e.power) & ~(VI)(d < least));
-#endif
-}
-
 /* t / (t + 2) with t = e^(2|x|) - 1; a series near 0. */
 VECTOR_INLINE VF tanh_vector(VF x) {
     const double *c = tanh_tail_f32;
@@ -138,6 +136,29 @@ VECTOR_INLINE VF sigmoid_vector(VF x) {
     Reduced e = reduced(-f32_clamp(x, splat(-105), splat(40)), -32);
     VF square = e.r * e.r, t = fused(square, exp_tail(e.r, square), e.r);
     return one / (e.power + fused(e.power, t, one));
+}
+
+/* Each of `count` vectors x <= 64, four at most, becomes e^x, for the weights of a softmax, of which the greatest is about 1: 2^(x log2(e)),
+ * whose error grows with -x, by 2^-24 of it, as what it is an error of falls. 1 is 1; below 2^-125.5 it is 0, so that what attention hides counts as nothing
+ * and no denormal slows what follows; NaN stays. The vectors go step by step beside each other: one alone is a chain of ten instructions,
+ * and no machine looks far enough ahead to fill it. 2^(n - 1) times twice the polynomial, so that the exponent's field is 0 where
+ * the result is. */
+VECTOR_INLINE void exp_below_vectors(VF *x, const int count) {
+    enum { MOST = 4, LEAST = -126 };
+    const double *c = exp2_tail_f32;
+    VF shifter = splat(0x1.8p23f - LEAST), shifted[MOST], p[MOST];
+#define EACH_VECTOR                                                                                                    \
+    VECTOR_UNROLL                                                                                                      \
+    for (int v = 0; v < count; v++)
+    EACH_VECTOR x[v] *= splat((float)LOG2_E);
+    EACH_VECTOR x[v] = greater(splat(LEAST), x[v]);
+    EACH_VECTOR shifted[v] = x[v] + shifter;
+    EACH_VECTOR x[v] -= shifted[v] - shifter;
+    EACH_VECTOR p[v] = fused_by(x[v], 2 * c[4], splat((float)(2 * c[3])));
+    for (int i = 2; i >= 0; i--) EACH_VECTOR p[v] = fused(p[v], x[v], splat((float)(2 * c[i])));
+    EACH_VECTOR p[v] = fused(p[v], x[v], splat(2));
+    EACH_VECTOR x[v] = p[v] * (VF)((VI)shifted[v] << 23);
+#undef EACH_VECTOR
 }
 
 #endif

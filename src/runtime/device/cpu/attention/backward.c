@@ -217,7 +217,7 @@ static void add_block(Worker *w, int64_t block_first, int64_t first, int64_t cou
     int64_t shift = first - block_first;
     const float *k_rows = w->k + shift * w->k_step;
     Side k = {k_rows, w->k_step, 1}, v = take_values(w, b->task->matrix, first, count);
-    block_score_keys(b, &k, count);
+    block_score_keys(b, &k, 0, count);
     TileCall call = {.depth = run->shape.width, .depth_gap = v.column - 1, .weight_stride = b->columns};
     if (run->shape.width == 1) call.depth_gap = 0;
     for (int64_t i = 0; i < count; i++) b->read_rows[i] = v.data + i * v.row;

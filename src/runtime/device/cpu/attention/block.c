@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One task of attention: block after block of keys, scores, their steps, the exponentials with a running maximum and sum
- * (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), and the weighted values, which are scaled
- * whenever the maximum grows (Dao et al., "FlashAttention", 2022). Both products are the tiles of tile.h.
+ * (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), strip after strip of the block, and the weighted values,
+ * which are scaled when the maximum has grown (Dao et al., "FlashAttention", 2022). Both products are the tiles of tile.h.
  *
  * Results are [query][element]. Many rows: scores are [key][query], the product of keys, read where they are by their
  * strides, with the queries turned once, so that the softmax goes along vectors; the weights of the second product are
@@ -29,6 +29,10 @@ enum {
     FEW_AHEAD = 8,      /* from those that are multiplied to those that are asked for */
     FEW_KEYS_STEP = 16, /* keys of a block are a multiple of it: whole vectors of scores */
 };
+
+/* Of many rows: keys that are scored and become exponentials at a time, while those of 64 queries stay in the first-level cache. Whole
+ * tiles of 6, 8, 12 and 32 keys. */
+enum { STRIP_KEYS = 96 };
 
 /* ---- memory ---- */
 
@@ -336,24 +340,22 @@ void block_multiply(const Block *b, TileCall *call, const void *const *rows, voi
     multiply(b->set, call, rows, results, count, weight, false, columns);
 }
 
-/* Scores of `count` keys. */
-void block_score_keys(const Block *b, const Side *k, int64_t count) {
+void block_score_keys(const Block *b, const Side *k, int64_t at, int64_t count) {
     int64_t size = b->run->shape.size;
     for (int64_t i = 0; i < count; i++) b->read_rows[i] = k->data + i * k->row;
     TileCall call = {.depth = size, .depth_gap = k->column - 1, .weight_stride = b->columns};
     if (size == 1) call.depth_gap = 0;
-    block_multiply(b, &call, b->read_rows, b->score_rows, count, b->queries, b->columns);
+    block_multiply(b, &call, b->read_rows, b->score_rows + at, count, b->queries, b->columns);
 }
 
-/* Of keys where they lie; they are scaled here, since queries are as they came. */
-static void score_pairs(const Block *b, int64_t first, int64_t count) {
+/* Likewise of pairs, where keys lie; they are scaled here, since queries are as they came. */
+static void score_pairs(const Block *b, int64_t first, int64_t at, int64_t count) {
     const AttentionRun *run = b->run;
     const AttentionShape *shape = &run->shape;
-    int64_t at = b->k_matrices[0] + first * shape->k.row;
-    const uint16_t *keys = (const uint16_t *)run->inputs[1]->data + at;
+    const uint16_t *keys = (const uint16_t *)run->inputs[1]->data + b->k_matrices[0] + first * shape->k.row;
     for (int64_t i = 0; i < count; i++) b->read_rows[i] = keys + i * shape->k.row;
     TileCall call = {.depth = shape->size / 2, .weight_stride = b->columns, .scales = true, .scale = run->scale};
-    multiply(b->pairs, &call, b->read_rows, b->score_rows, count, b->queries, false, b->columns);
+    multiply(b->pairs, &call, b->read_rows, b->score_rows + at, count, b->queries, false, b->columns);
 }
 
 /* Probabilities become pairs of neighbouring keys, in place, and values beside them. */
@@ -559,26 +561,33 @@ void block_step(const Block *b, const AttentionStep *step, int index, float *x, 
 
 static void scale_results(const Block *b) { b->isa->score_scale(b->results, b->rows, b->width, b->factor); }
 
-static void run_block(const Block *b, int64_t first, int64_t count, bool begins) {
+/* Exponentials of keys [first, first + count), row `at` of the block's scores and what follows. */
+static void score(const Block *b, int64_t first, int64_t at, int64_t count, bool begins) {
     const AttentionRun *run = b->run;
     const AttentionShape *shape = &run->shape;
+    ScoreBlock scores = {.x = b->scores + at * b->columns, .keys = count, .stride = b->stride, .earlier = at};
     if (run->few) {
         score_few(b, first, count);
     } else if (b->pairs) {
-        score_pairs(b, first, count);
+        score_pairs(b, first, at, count);
     } else {
-        int64_t at = b->k_matrices[0] + first * shape->k.row;
-        Side k = take_side(b, run->inputs[1], &shape->k, at, count, shape->size, b->k);
-        block_score_keys(b, &k, count);
+        Side k =
+            take_side(b, run->inputs[1], &shape->k, b->k_matrices[0] + first * shape->k.row, count, shape->size, b->k);
+        block_score_keys(b, &k, at, count);
     }
-    for (int i = 0; i < run->step_count; i++) block_step(b, &run->steps[i], i, b->scores, first, count);
-    ScoreBlock scores = {.x = b->scores, .keys = count, .stride = b->stride};
+    for (int i = 0; i < run->step_count; i++) block_step(b, &run->steps[i], i, scores.x, first, count);
     scores.columns = run->few ? b->rows : b->columns;
     scores.top = b->top;
     scores.sum = b->sum;
     scores.factor = b->factor;
     bool grows = run->few ? b->isa->score_softmax_rows(&scores) : b->isa->score_softmax_columns(&scores);
     if (grows && !begins) scale_results(b);
+}
+
+static void run_block(const Block *b, int64_t first, int64_t count, bool begins) {
+    const AttentionRun *run = b->run;
+    const int64_t step = run->few ? count : STRIP_KEYS;
+    for (int64_t at = 0; at < count; at += step) score(b, first + at, at, least(step, count - at), begins);
     if (run->drop) {
         block_draw(b, first, count);
         block_drop(b, b->scores, count);

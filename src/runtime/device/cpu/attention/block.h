@@ -35,7 +35,7 @@ typedef struct Block {
     float *k, *v;         /* a block of keys and of values, matrix after matrix, where they are not read in place */
     HeldValues *held;     /* [blocks of all keys]; NULL: values are not held in panels */
     float *panels;        /* [blocks][keys * width] */
-    float *top, *sum, *factor;        /* [columns] */
+    float *top, *sum, *factor;        /* [columns], as ScoreBlock's */
     int32_t *last;                    /* [columns] */
     int64_t *offsets;                 /* [rows] of a tensor's rows */
     int64_t *k_matrices, *v_matrices; /* where the task's matrices begin; of attention_task alone */
@@ -62,8 +62,8 @@ void block_turn_dense(const Block *b, int64_t stride, int64_t first, int64_t len
  * bytes that are read after these, of `step` bytes a row. */
 void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
                     const float *weight, int64_t columns);
-/* Scores of `count` keys, before their steps. */
-void block_score_keys(const Block *b, const Side *k, int64_t count);
+/* Scores of `count` keys, before their steps, to rows of b->scores from `at` on. */
+void block_score_keys(const Block *b, const Side *k, int64_t at, int64_t count);
 /* A step on the scores, or on x of their form, of keys [first, first + count). index: among the anchor's. */
 void block_step(const Block *b, const AttentionStep *step, int index, float *x, int64_t first, int64_t count);
 /* drop.c. What the probabilities of keys [first, first + count) are multiplied by where some are dropped, to b->values. */

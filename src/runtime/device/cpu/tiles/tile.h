@@ -207,10 +207,14 @@ typedef struct ScoreCall {
     int64_t value_row, value_column; /* the latter 0 or 1 */
 } ScoreCall;
 
-/* A block of scores of some queries becomes exponentials, e^(x - top), with `top` the greatest so far. By columns:
+/* A block of scores of some queries becomes exponentials, e^(x - top), with `top` the greatest so far; or, of columns, what is less by
+ * SCORE_SLACK at most, since a greater one costs a pass over all that there is so far (so FlashAttention-4 does). By columns:
  * x[key * stride + query]; by rows: x[query * stride + key], as whole vectors. */
+enum { SCORE_SLACK = 8 };
 typedef struct ScoreBlock {
     float *x;
+    int64_t
+        earlier; /* of columns: as many keys right before x are exponentials already, and are multiplied by the factors too */
     int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
     float *top, *sum;              /* a query's: so far, of all blocks; from -inf and 0 on */
     float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */

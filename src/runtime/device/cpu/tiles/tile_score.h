@@ -3,19 +3,6 @@
  * (ScoreCall, ScoreBlock in tile.h). Memory is read and written in whole vectors: the caller's rows have room for that.
  */
 
-/* The greater; NaN in x are left out. */
-TILE_INLINE VF score_greater(VF x, VF than) {
-#if VECTOR_BYTES == 64
-    return _mm512_max_ps(x, than);
-#elif VECTOR_BYTES == 32
-    return _mm256_max_ps(x, than);
-#elif defined(__x86_64__)
-    return _mm_max_ps(x, than);
-#else
-    return (VF)SELECT((VI)(x > than), (VI)x, (VI)than);
-#endif
-}
-
 /* ---- steps ---- */
 
 TILE_INLINE VF score_stepped(VF x, const ScoreStep kind, VF alpha, VF beta, VF value) {
@@ -79,58 +66,55 @@ static void score_limit(const ScoreCall *call, const int32_t *last, bool adds) {
 
 /* ---- the softmax of columns: each is a query, each row a key ---- */
 
-enum { KEYS_A_SUM = 16 }; /* are added up before they join the others: one long sum rounds several times as much */
+enum { SCORE_VECTORS = 4 }; /* whose exponentials are computed beside each other */
 
 /* `count` vectors of columns: their greatest, then the exponentials and their sum. */
 TILE_INLINE bool score_columns(const ScoreBlock *b, int64_t first, const int count) {
-    VF top[TILE_MAX_VECTORS], safe[TILE_MAX_VECTORS], sum[TILE_MAX_VECTORS];
+    VF top[SCORE_VECTORS], safe[SCORE_VECTORS], sum[SCORE_VECTORS], e[SCORE_VECTORS];
     VI changed = {0};
+    const int64_t keys = b->keys, stride = b->stride;
     bool grows = false;
-    TILE_UNROLL
-    for (int v = 0; v < count; v++) top[v] = splat(-INFINITY);
-    for (int64_t i = 0; i < b->keys; i++) {
-        const float *x = b->x + i * b->stride + first;
-        TILE_UNROLL
-        for (int v = 0; v < count; v++) top[v] = score_greater(*(const VFLoose *)(x + v * LANES), top[v]);
-    }
-    TILE_UNROLL
-    for (int v = 0; v < count; v++) {
-        VF before = *(VFLoose *)(b->top + first + v * LANES);
-        top[v] = score_greater(before, top[v]);
-        *(VFLoose *)(b->top + first + v * LANES) = top[v];
+#define EACH_VECTOR                                                                                                    \
+    TILE_UNROLL                                                                                                        \
+    for (int v = 0; v < count; v++)
+#define COLUMNS(at) (*(VFLoose *)((at) + first + v * LANES))
+    EACH_VECTOR top[v] = splat(-INFINITY);
+    for (int64_t i = 0; i < keys; i++) EACH_VECTOR top[v] = greater(COLUMNS(b->x + i * stride), top[v]);
+    EACH_VECTOR {
+        VF before = COLUMNS(b->top);
+        top[v] = choose(top[v] > before + splat(SCORE_SLACK), top[v], before);
+        COLUMNS(b->top) = top[v];
         safe[v] = choose(top[v] == splat(-INFINITY), splat(0), top[v]);
-        VF factor = exp_below_vector(before - safe[v]);
-        *(VFLoose *)(b->factor + first + v * LANES) = factor;
-        changed |= factor != splat(1);
-        sum[v] = *(VFLoose *)(b->sum + first + v * LANES) * factor;
+        e[v] = before - safe[v];
+        sum[v] = splat(0);
     }
-    for (int64_t i = 0, end; i < b->keys;) {
-        VF part[TILE_MAX_VECTORS];
-        end = i + KEYS_A_SUM < b->keys ? i + KEYS_A_SUM : b->keys;
-        TILE_UNROLL
-        for (int v = 0; v < count; v++) part[v] = splat(0);
-        for (; i < end; i++) {
-            float *x = b->x + i * b->stride + first;
-            TILE_UNROLL
-            for (int v = 0; v < count; v++) {
-                VF e = exp_below_vector(*(VFLoose *)(x + v * LANES) - safe[v]);
-                *(VFLoose *)(x + v * LANES) = e;
-                part[v] += e;
-            }
-        }
-        TILE_UNROLL
-        for (int v = 0; v < count; v++) sum[v] += part[v];
+    exp_below_vectors(e, count);
+    EACH_VECTOR {
+        COLUMNS(b->factor) = e[v];
+        COLUMNS(b->sum) *= e[v];
+        changed |= e[v] != splat(1);
     }
-    TILE_UNROLL
-    for (int v = 0; v < count; v++) *(VFLoose *)(b->sum + first + v * LANES) = sum[v];
     for (int i = 0; i < LANES; i++) grows |= changed[i] != 0;
+    for (int64_t i = grows ? -b->earlier : 0; i < 0; i++)
+        EACH_VECTOR COLUMNS(b->x + i * b->stride) *= COLUMNS(b->factor);
+    float *x = b->x;
+    for (int64_t i = 0; i < keys; i++, x += stride) {
+        EACH_VECTOR e[v] = COLUMNS(x) - safe[v];
+        exp_below_vectors(e, count);
+        EACH_VECTOR COLUMNS(x) = e[v];
+        EACH_VECTOR sum[v] += e[v];
+    }
+    EACH_VECTOR COLUMNS(b->sum) += sum[v];
+#undef COLUMNS
+#undef EACH_VECTOR
     return grows;
 }
 
 static bool score_softmax_columns(const ScoreBlock *b) {
     bool grows = false;
     int64_t first = 0;
-    for (; first + 4 * LANES <= b->columns; first += 4 * LANES) grows |= score_columns(b, first, 4);
+    for (; first + SCORE_VECTORS * LANES <= b->columns; first += SCORE_VECTORS * LANES)
+        grows |= score_columns(b, first, SCORE_VECTORS);
     for (; first < b->columns; first += LANES) grows |= score_columns(b, first, 1);
     return grows;
 }
@@ -144,41 +128,68 @@ TILE_INLINE VF score_masked(const float *x, int64_t left, float otherwise) {
     return part;
 }
 
+/* The exponentials of `count` vectors of a row from `at` on, to where they come from. */
+TILE_INLINE VF score_exponentials(float *x, int64_t left, VF safe, VF sum, const int count) {
+    VF e[SCORE_VECTORS];
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) e[v] = score_masked(x + v * LANES, left - v * LANES, -INFINITY) - safe;
+    exp_below_vectors(e, count);
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) {
+        *(VFLoose *)(x + v * LANES) = e[v];
+        sum += e[v];
+    }
+    return sum;
+}
+
 static bool score_softmax_rows(const ScoreBlock *b) {
+    const int64_t step = SCORE_VECTORS * LANES;
     bool grows = false;
     for (int64_t r = 0; r < b->columns; r++) {
         float *x = b->x + r * b->stride, top = b->top[r], total = 0;
         VF most = splat(-INFINITY), sum = {0};
-        for (int64_t i = 0; i < b->keys; i += LANES)
-            most = score_greater(score_masked(x + i, b->keys - i, -INFINITY), most);
-        for (int i = 0; i < LANES; i++) top = most[i] > top ? most[i] : top;
-        VF safe = splat(top == -INFINITY ? 0 : top);
-        float factor = exp_below_vector(splat(b->top[r]) - safe)[0];
-        for (int64_t i = 0; i < b->keys; i += LANES) {
-            VF e = exp_below_vector(score_masked(x + i, b->keys - i, -INFINITY) - safe);
-            *(VFLoose *)(x + i) = e;
-            sum += e;
-        }
-        for (int i = 0; i < LANES; i++) total += sum[i];
-        b->sum[r] = b->sum[r] * factor + total;
+        int64_t i = 0;
+        for (; i < b->keys; i += LANES) most = greater(score_masked(x + i, b->keys - i, -INFINITY), most);
+        for (int l = 0; l < LANES; l++) top = most[l] > top ? most[l] : top;
+        VF safe = splat(top == -INFINITY ? 0 : top), factor = splat(b->top[r]) - safe;
+        exp_below_vectors(&factor, 1);
+        for (i = 0; i + step <= b->keys; i += step)
+            sum = score_exponentials(x + i, b->keys - i, safe, sum, SCORE_VECTORS);
+        for (; i < b->keys; i += LANES) sum = score_exponentials(x + i, b->keys - i, safe, sum, 1);
+        for (int l = 0; l < LANES; l++) total += sum[l];
+        b->sum[r] = b->sum[r] * factor[0] + total;
         b->top[r] = top;
-        b->factor[r] = factor;
-        grows |= factor != 1;
+        b->factor[r] = factor[0];
+        grows |= factor[0] != 1;
     }
     return grows;
 }
 
+/* `count` vectors of columns from j on. */
+TILE_INLINE void score_gradient_columns(const ScoreGradient *b, int64_t i, int64_t j, const int count) {
+    float *x = b->x + i * b->columns + j, *g = b->g + i * b->columns + j;
+    const float *slopes = b->slopes ? b->slopes + i * b->columns + j : NULL;
+    VF p[SCORE_VECTORS];
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) p[v] = *(VFLoose *)(x + v * LANES) - *(const VFLoose *)(b->l + j + v * LANES);
+    exp_below_vectors(p, count);
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) {
+        int64_t at = v * LANES;
+        p[v] = choose(*(const VFLoose *)(b->l + j + at) == splat(INFINITY), splat(0), p[v]);
+        VF ds = p[v] * (*(VFLoose *)(g + at) - *(const VFLoose *)(b->d + j + at));
+        if (slopes) ds *= *(const VFLoose *)(slopes + at);
+        *(VFLoose *)(x + at) = p[v];
+        *(VFLoose *)(g + at) = ds;
+    }
+}
+
 static void score_gradient(const ScoreGradient *b) {
     for (int64_t i = 0; i < b->keys; i++) {
-        float *x = b->x + i * b->columns, *g = b->g + i * b->columns;
-        for (int64_t j = 0; j < b->columns; j += LANES) {
-            VF l = *(const VFLoose *)(b->l + j), d = *(const VFLoose *)(b->d + j);
-            VF p = choose(l == splat(INFINITY), splat(0), exp_below_vector(*(VFLoose *)(x + j) - l));
-            VF ds = p * (*(VFLoose *)(g + j) - d);
-            if (b->slopes) ds *= *(const VFLoose *)(b->slopes + i * b->columns + j);
-            *(VFLoose *)(x + j) = p;
-            *(VFLoose *)(g + j) = ds;
-        }
+        int64_t j = 0;
+        for (; j + SCORE_VECTORS * LANES <= b->columns; j += SCORE_VECTORS * LANES)
+            score_gradient_columns(b, i, j, SCORE_VECTORS);
+        for (; j < b->columns; j += LANES) score_gradient_columns(b, i, j, 1);
     }
 }
 
