@@ -140,6 +140,15 @@ static Value *pass_elementwise(Lowering *l, const Node *node) {
     return permute_back(l, rebuild(l, node, in), &p);
 }
 
+/* How many of the rising axes stand before an axis that stays, while others stand behind it: these are reduced by themselves, whole
+ * rows at a time, and the others' short pieces of rows afterwards. */
+static int reduced_apart(const Value *x, const int *axes, int count) {
+    for (int i = count - 1; i > 0; i--)
+        for (int a = axes[i - 1] + 1; a < axes[i]; a++)
+            if (!is_unit(x, a)) return i;
+    return 0;
+}
+
 static Value *pass_reduce(Lowering *l, const Node *node) {
     Permuted p;
     if (!permuted(node->inputs[0], &p)) return NULL;
@@ -150,7 +159,9 @@ static Value *pass_reduce(Lowering *l, const Node *node) {
     for (int a = 0; a < p.rank; a++)
         for (int i = 0; i < count; i++)
             if (p.perm[from[i]] == a) axes[sorted++] = a;
-    return permute_back(l, reduce(l, node->prim, p.source, axes, count, true), &p);
+    const int outer = reduced_apart(p.source, axes, count);
+    Value *x = outer ? reduce(l, node->prim, p.source, axes, outer, true) : p.source;
+    return permute_back(l, reduce(l, node->prim, x, axes + outer, count - outer, true), &p);
 }
 
 static Value *pass_concat(Lowering *l, const Node *node) {
@@ -220,6 +231,30 @@ static Value *pass_joining_reshape(Lowering *l, const Node *node, const Permuted
     return permute(l, reshape(l, p->source, dims, y->rank), perm);
 }
 
+/* A reshape that only splits axes: channels to groups of channels, say. */
+static Value *pass_splitting_reshape(Lowering *l, const Node *node, const Permuted *p) {
+    const Value *x = node->inputs[0], *y = node->outputs[0];
+    const Dim *dims[MAX_RANK];
+    int first[MAX_RANK + 1], perm[MAX_RANK], next = 0, n = 0;
+    for (int a = 0; a < x->rank; a++) {
+        first[a] = next;
+        const Dim *joined = next < y->rank ? y->dims[next++] : NULL;
+        while (joined != x->dims[a]) {
+            if (next >= y->rank) return NULL;
+            joined = dim_mul(l->dims, joined, y->dims[next++]);
+        }
+    }
+    first[x->rank] = next;
+    if (next != y->rank) return NULL;
+    for (int s = 0; s < p->rank; s++)
+        for (int a = 0; a < x->rank; a++)
+            for (int i = first[a]; p->perm[a] == s && i < first[a + 1]; i++) {
+                dims[n] = y->dims[i];
+                perm[i] = n++;
+            }
+    return permute(l, reshape(l, p->source, dims, y->rank), perm);
+}
+
 /* A reshape that only adds or drops axes of size 1 leaves the order of the others, so the permute can come after it. */
 static Value *pass_reshape(Lowering *l, const Node *node) {
     Permuted p;
@@ -232,7 +267,8 @@ static Value *pass_reshape(Lowering *l, const Node *node) {
     for (int i = 0; i < y->rank; i++)
         if (!is_unit(y, i)) real_y[ny++] = i;
     if (nx == 0) return NULL;
-    if (nx != ny) return pass_joining_reshape(l, node, &p);
+    if (nx < ny) return pass_splitting_reshape(l, node, &p);
+    if (nx > ny) return pass_joining_reshape(l, node, &p);
     for (int i = 0; i < nx; i++)
         if (x->dims[real_x[i]] != y->dims[real_y[i]]) return NULL;
     /* z = reshape(source): y's axes in the order in which the source has them; units stay where they are relative to

@@ -70,13 +70,30 @@ static Value *standardised(Lowering *l, Value *x, const int *axes, int count, do
     return mul(l, d, inverse_deviation(l, mean(l, squared(l, d), axes, count, true), epsilon));
 }
 
+/* x as it was before its channels and space became groups and all that is in a group, [N, groups, channels of a group, ...]: so exporters
+ * write a group normalisation. Its axes stay apart, for what wants them in another order. Else x. */
+static Value *in_groups(Lowering *l, Value *x) {
+    const Node *node = x->producer;
+    const Dim *dims[MAX_RANK], *in_group;
+    if (!node || node->kind != NODE_PRIM || node->prim != PRIM_RESHAPE || x->rank != 3) return x;
+    Value *whole = node->inputs[0];
+    if (whole->rank < 3 || whole->rank == MAX_RANK || whole->dims[0] != x->dims[0] || whole->dims[1] == x->dims[1] ||
+        !dim_divides(l->dims, whole->dims[1], x->dims[1], &in_group))
+        return x;
+    dims[0] = x->dims[0];
+    dims[1] = x->dims[1];
+    dims[2] = in_group;
+    for (int i = 2; i < whole->rank; i++) dims[i + 1] = whole->dims[i];
+    return reshape(l, whole, dims, whole->rank + 1);
+}
+
 static Status lower_instance_norm(Lowering *l, const Node *n) {
-    Value *x = widen(l, in(l, n, 0));
+    Value *flat = in(l, n, 0), *x = flat ? widen(l, in_groups(l, flat)) : NULL;
     if (!x) return l->error;
     int axes[MAX_RANK], count = axes_between(2, x->rank, axes);
     Value *y = standardised(l, x, axes, count, attr_float(n, "epsilon", 1e-5f));
     Value *scale = per_channel(l, in(l, n, 1), x, x), *bias = per_channel(l, in(l, n, 2), x, x);
-    return give(l, n, 0, add(l, mul(l, y, scale), bias));
+    return give(l, n, 0, reshape(l, add(l, mul(l, y, scale), bias), flat->dims, flat->rank));
 }
 
 /* Axis 1 is split into groups, each normalised over its channels and space. In opset 18 scale and bias have one number
