@@ -70,14 +70,20 @@ static void kernel_rows(double g[WINOGRAD_PIXELS][3]) {
  * Where each run transforms its kernels, on 64x64 pixels (256 tiles), 16>16 1.4, 32>32 1.8, 128>128 2.4, and on 96x96 2.0 for 32>32, 2.7 for
  * 128>128 (whole runs of `onnxfuse bench` of one layer whose weight is an input, on an AMD EPYC of 2 cores, 2026-11-23).
  *
+ * With vectors of 8 and weights from memory (four layers after each other, an AMD EPYC of family 25, `onnxfuse bench`, least of 2, one
+ * thread and two, 2026-11-28): 192>192 on 28x28 3.0 and 2.6, 256>256 on 14x14 2.0 and 2.3, on 28x28 2.9 and 2.7, 320>320 on 32x32 2.8 and
+ * 2.4, 384>384 on 14x14 2.0 and 1.9, 512>512 on 7x7 .9 and .9, on 14x14 1.2, on 28x28 1.8 and 1.7, 640>640 on 16x16 1.3 and 1.6.
+ *
  * With few channels, transforms cost what products save. Many kernels are four times their bytes, which a model reads
- * from memory, and keeps: they are taken only where there are many tiles to pay for that. */
+ * from memory, and keeps: they are taken only where there are tiles to pay for that. */
 enum {
     LEAST_CHANNELS = 16,
     LEAST_COLUMNS = 8,
     SMALL_KERNELS = 128 * 128, /* up to so many, the size of the result does not matter */
-    KERNELS_A_TILE = 512,      /* beyond: at least a tile for so many kernels */
-    TILES_AT_RUN = 256,        /* of all images, where each run transforms its kernels */
+    KERNELS_A_TILE = 10240,    /* beyond: at least a tile for so many kernels */
+    KERNELS_A_TILE_16 =
+        2048,           /* likewise, with vectors of 16, whose products take half the time and leave less to save */
+    TILES_AT_RUN = 256, /* of all images, where each run transforms its kernels */
 };
 
 /* Bytes, where products are of words of 16 bits (AVX2), by F(2x2, 3x3), which is exact: its matrices hold whole numbers, those of kernels
@@ -131,6 +137,11 @@ static bool has_tiles(const Conv *c, int64_t tiles, int64_t kernels) {
 
 static TileWinograd loops_of(const CpuAnchor *anchor) { return tile_winograd(anchor->dtype == DT_U8 ? DT_U8 : DT_F32); }
 
+static int64_t kernels_a_tile(const CpuAnchor *anchor) {
+    if (anchor->dtype == DT_U8) return BYTE_KERNELS_A_TILE;
+    return loops_of(anchor).set->lanes >= 16 ? KERNELS_A_TILE_16 : KERNELS_A_TILE;
+}
+
 /* Whether a compiled model holds bytes so: it may have been made where products of bytes are others. */
 static bool holds_words(const CpuAnchor *anchor, const Conv *c) {
     const int lanes = loops_of(anchor).set->lanes;
@@ -142,7 +153,7 @@ int winograd_fits(const CpuAnchor *anchor, const Conv *c) {
     const TileWinograd loops = loops_of(anchor);
     const bool bytes = anchor->dtype == DT_U8;
     if (!loops.set || !winograd_computes(anchor, c)) return 0;
-    if (!has_tiles(c, known_tiles(anchor->node, loops.results), bytes ? BYTE_KERNELS_A_TILE : KERNELS_A_TILE)) return 0;
+    if (!has_tiles(c, known_tiles(anchor->node, loops.results), kernels_a_tile(anchor))) return 0;
     if (bytes && !(anchor->given ? holds_words(anchor, c) : tile_quads_in_pairs())) return 0;
     return loops.pixels * loops.pixels;
 }
@@ -150,7 +161,7 @@ int winograd_fits(const CpuAnchor *anchor, const Conv *c) {
 int winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s) {
     int64_t tiles = s->batch * tiles_along(s->out[1], WINOGRAD_RESULTS) * tiles_along(s->out[2], WINOGRAD_RESULTS);
     bool fits = anchor->dtype != DT_U8 && tiles >= TILES_AT_RUN && winograd_computes(anchor, c) &&
-                has_tiles(c, tiles, KERNELS_A_TILE);
+                has_tiles(c, tiles, kernels_a_tile(anchor));
     return fits ? WINOGRAD_PRODUCTS : 0;
 }
 
