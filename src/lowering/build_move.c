@@ -373,6 +373,48 @@ static Value *gather_one(Lowering *l, Value *data, const Value *indices, int axi
     return part ? reshape(l, part, spec->dims, spec->rank) : NULL;
 }
 
+/* Steps from one index to the next along each axis of the indices, where they are a grid that begins at 0. */
+static bool is_grid(const Tensor *indices, int64_t *steps) {
+    int64_t inner = tensor_count(indices), value;
+    for (int i = 0; i < indices->rank; i++) {
+        inner /= indices->dims[i];
+        steps[i] = indices->dims[i] > 1 ? dtype_load_int(indices->dtype, indices->data, inner) : 0;
+    }
+    for (int64_t n = 0; n < tensor_count(indices); n++) {
+        value = dtype_load_int(indices->dtype, indices->data, n);
+        for (int64_t i = indices->rank - 1, rest = n; i >= 0; rest /= indices->dims[i--])
+            value -= rest % indices->dims[i] * steps[i];
+        if (value) return false;
+    }
+    return true;
+}
+
+/* Known indices of which each of the axis is there once, on a grid, are an order of parts of the axis: so exporters write the columns of
+ * an image that is cut into blocks. */
+static Value *gather_all(Lowering *l, Value *data, const Value *indices, int axis, const NodeSpec *spec) {
+    const Tensor *t = indices->constant;
+    int64_t steps[MAX_RANK], length, step = 1;
+    if (!t || !dim_is_const(data->dims[axis], &length) || tensor_count(t) != length || !length || !is_grid(t, steps))
+        return NULL;
+    const Dim *dims[MAX_RANK];
+    int order[MAX_RANK], perm[MAX_RANK], parts = 0, rank = 0; /* order: the indices' axes from the finest step on */
+    for (int next = 0; next < t->rank && step < length; parts++) {
+        for (next = 0; next < t->rank && (t->dims[next] == 1 || steps[next] != step);) next++;
+        if (next == t->rank) return NULL;
+        order[parts] = next;
+        step *= t->dims[next];
+    }
+    if (step != length) return NULL;
+    for (int i = 0; i < axis; i++, rank++) dims[rank] = data->dims[i], perm[rank] = rank;
+    for (int i = parts - 1; i >= 0; i--) dims[rank++] = dim_const(l->dims, t->dims[order[i]]);
+    for (int i = 0, at = axis; i < t->rank; i++)
+        for (int k = 0; k < parts; k++)
+            if (order[k] == i) perm[at++] = axis + parts - 1 - k;
+    for (int i = axis + 1; i < data->rank; i++, rank++) dims[rank] = data->dims[i], perm[rank] = rank;
+    Value *split = reshape(l, data, dims, rank), *turned = split ? permute(l, split, perm) : NULL;
+    return turned ? reshape(l, turned, spec->dims, spec->rank) : NULL;
+}
+
 Value *gather(Lowering *l, Value *data, Value *indices, int axis) {
     return gather_at_labels(l, data, indices, axis, NULL);
 }
@@ -387,6 +429,7 @@ Value *gather_at_labels(Lowering *l, Value *data, Value *indices, int axis, cons
     for (int i = 0; i < indices->rank; i++) spec.dims[spec.rank++] = indices->dims[i];
     for (int i = axis + 1; i < data->rank; i++) spec.dims[spec.rank++] = data->dims[i];
     Value *part = gather_one(l, data, indices, axis, &spec);
+    if (!part && !loss && !l->error) part = gather_all(l, data, indices, axis, &spec);
     if (part || l->error) return part;
     spec_int(&spec, "axis", axis);
     if (loss) spec_string(&spec, "labels", loss);

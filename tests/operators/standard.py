@@ -54,6 +54,15 @@ ACTIVATIONS = [case for op, (version, function) in DEFAULTS.items()
 
 # --- windows ----------------------------------------------------------------------------------------------------------
 WINDOWS = [
+    *table("Col2Im",
+           row("blocks that make up the image", [f(2, 18, 8), constant(data([4, 12])), constant(data([2, 3]))], strides=[2, 3]),
+           row("blocks that leave a part of it", [f(2, 18, 8), constant(data([5, 12])), constant(data([2, 3]))], strides=[2, 3]),
+           row("blocks of one axis", [f(1, 6, 4), constant(data([12])), constant(data([3]))], strides=[3]), version=18),
+    *table("Gather",
+           row("all of an axis, on a grid", [f(2, 12, 3), constant(data([[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]))], axis=1),
+           row("all of an axis, on a grid of three axes", [f(2, 12), constant(data([[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]))], axis=1),
+           row("all of an axis, on a grid but for two", [f(2, 12, 3), constant(data([[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 11, 7]]))], axis=1),
+           row("a grid that meets some twice", [f(12, 3), constant(data([[0, 2, 4, 6], [1, 3, 5, 7], [2, 4, 6, 8]]))], axis=0), version=13),
     *table("GlobalLpPool", *(row(f"p {p}", [f(2, 3, 4, 5)], p=p) for p in (1, 2, 3)), row("p unsaid", [f(2, 3, 4, 5)]), row("one spatial axis", [f(2, 3, 7)], p=2),
            version=2, **SUMS),
     *table("MaxRoiPool",

@@ -75,6 +75,21 @@ static const struct {
      "  v16: f32[1, 2, 24] = mul v13, v14\n"
      "  c: f32[1, 2, 24] = add v16, v15\n"
      "}\n"},
+    {"known indices that are a grid of all of an axis put its parts in order",
+     "graph (x: f32[n, 12, 2]) -> (y, z) {\n"
+     "a = constant i64[2, 3] {0, 2, 4, 1, 3, 5}\n"
+     "b = constant i64[3, 2] {0, 1, 2, 3, 4, 6}\n"
+     "s = constant i64[4] {0, 2, 6, 2}\n"
+     "r = onnx Reshape@14 x, s\n"
+     "y = onnx Gather@13 r, a {axis = 2}\n"
+     "z = onnx Gather@13 x, b {axis = 1}\n"
+     "}\n",
+     "graph (x: f32[n, 12, 2]) -> (y, z) {\n"
+     "  b = constant i64[3, 2] {0, 1, 2, 3, 4, 6}\n"
+     "  v1: f32[n, 2, 3, 2, 2] = reshape x {shape = (n, 2, 3, 2, 2)}\n"
+     "  y: f32[n, 2, 2, 3, 2] = permute v1 {perm = [0, 1, 3, 2, 4]}\n"
+     "  z: f32[n, 3, 2, 2] = gather x, b {axis = 1}\n"
+     "}\n"},
     {"what nothing reads is gone",
      "graph (x: f32[2]) -> (a) {\n"
      "a = onnx Neg@13 x\n"

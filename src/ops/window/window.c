@@ -364,6 +364,32 @@ static void back_col2im(Backward *w, const Node *n) {
     if (columns) give(w, n, 0, reshape(l, permute(l, columns, perm), n->inputs[0]->dims, 3));
 }
 
+/* Blocks that lie beside each other and make up the image are its elements in another order. */
+static Value *laid_blocks(Lowering *l, Value *x, const Dim *const *image, const Dim *const *block, int spatial,
+                          const int64_t *strides, const int64_t *dilations, const int64_t *pads) {
+    const Dim *dims[MAX_RANK] = {x->dims[0]}, *whole[MAX_RANK] = {x->dims[0]}, *taps = size_const(l, 1), *blocks = taps;
+    int perm[MAX_RANK] = {0, 1};
+    int64_t size, length;
+    if (2 + 2 * spatial > MAX_RANK) return NULL;
+    for (int i = 0; i < spatial; i++) {
+        bool beside = dim_is_const(block[i], &size) && dim_is_const(image[i], &length) && size > 0 && length > 0 &&
+                      length % size == 0 && strides[i] == size && (dilations[i] == 1 || size == 1) && !pads[i] &&
+                      !pads[spatial + i];
+        if (!beside) return NULL;
+        dims[2 + i] = block[i];
+        dims[2 + spatial + i] = dim_const(l->dims, length / size);
+        taps = dim_mul(l->dims, taps, block[i]);
+        blocks = dim_mul(l->dims, blocks, dims[2 + spatial + i]);
+        perm[2 + 2 * i] = 2 + spatial + i;
+        perm[3 + 2 * i] = 2 + i;
+        whole[2 + i] = image[i];
+    }
+    if (x->dims[2] != blocks || !dim_divides(l->dims, x->dims[1], taps, &dims[1])) return NULL;
+    whole[1] = dims[1];
+    Value *split = reshape(l, x, dims, 2 + 2 * spatial), *turned = split ? permute(l, split, perm) : NULL;
+    return turned ? reshape(l, turned, whole, 2 + spatial) : NULL;
+}
+
 static Status lower_col2im(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *image_shape = in(l, n, 1), *block_shape = in(l, n, 2);
     int spatial, blocks;
@@ -378,6 +404,8 @@ static Status lower_col2im(Lowering *l, const Node *n) {
     TRY(spatial_ints(l, n, "strides", spatial, 1, 1, strides));
     TRY(spatial_ints(l, n, "dilations", spatial, 1, 1, dilations));
     TRY(spatial_ints(l, n, "pads", 2 * spatial, 0, 0, pads));
+    Value *laid = laid_blocks(l, x, image, block, spatial, strides, dilations, pads);
+    if (laid || l->error) return out(l, n, 0, laid);
     Value *wide = x->dtype == DT_F32 || x->dtype == DT_F64 ? x : cast(l, x, dtype_is_float(x->dtype) ? DT_F32 : DT_F64);
     if (!wide) return l->error;
     Node *host = host_node(l, n, host_col2im, &wide, 1);
