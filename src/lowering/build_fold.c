@@ -181,7 +181,8 @@ static bool attrs_are_const(const NodeSpec *spec) {
 /* A constant is stored when it is small or no larger than what it is computed from; else it is cheaper to compute it
  * where it is used. */
 static bool worth_storing(const NodeSpec *spec, int64_t count, size_t bytes) {
-    if (bytes <= GROWTH_LIMIT) return true;
+    const bool gathers = spec->prim == PRIM_GATHER || spec->prim == PRIM_GATHER_ELEMENTS;
+    if (bytes <= (gathers ? GATHER_LIMIT : GROWTH_LIMIT)) return true;
     if (bytes > FOLD_LIMIT) return false;
     int64_t read = 0;
     for (int i = 0; i < spec->input_count; i++) read += tensor_count(spec->inputs[i]->constant);

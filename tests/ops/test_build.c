@@ -219,6 +219,13 @@ Test(build, large_constants_are_computed_where_they_are_used) {
     tell(&text, all);
     cr_expect_str_eq(text.data, "expand([[true]])", "what is the same throughout is computed once");
     cr_expect_eq(binary(&f.l, PRIM_AND, mask, all), mask, "and is known to change nothing");
+    const Dim *rows[] = {size(&f.l, 1024), size(&f.l, 4)};
+    for (int64_t n = 200; n <= 2048; n += 1848) {
+        Tensor *places = tensor_new(f.l.arena, DT_I32, 2, (const int64_t[]){n, n});
+        for (int64_t i = 0; i < n * n; i++) ((int32_t *)places->data)[i] = (int32_t)(i % 1024);
+        Value *gathered = gather(&f.l, reshape(&f.l, row, rows, 2), constant(&f.l, places), 0);
+        cr_expect(gathered && !gathered->constant == (n > 200), "what is gathered is stored, up to some megabytes");
+    }
     close_fixture(&f);
 }
 
