@@ -28,8 +28,8 @@ typedef struct Setup {
     int64_t symbols[3];
     bool
         biased; /* a causal bias is the only mask: in float16 two of them overflow, and a row that sees nothing loses its scores */
-    bool joined; /* queries, keys and values are parts of one product */
-    bool capped; /* once: a cap takes three of the attention's steps (ATTENTION_STEPS) */
+    bool joined;   /* queries, keys and values are parts of one product */
+    bool capped;   /* once: a cap takes three of the attention's steps (ATTENTION_STEPS) */
     Value *scores; /* after their steps */
 } Setup;
 
