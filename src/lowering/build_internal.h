@@ -9,9 +9,8 @@
 enum {
     MAX_CONTENT = 64,        /* elements of a value whose elements are followed as sizes */
     GROWTH_LIMIT = 64 << 10, /* bytes up to which a constant that is larger than what it is made of is still stored */
-    GATHER_LIMIT =
-        4
-        << 20, /* likewise where elements are gathered, which takes a run longer than reading them: biases by relative places */
+    /* Likewise where elements are gathered, which takes a run longer than reading them: biases by relative places. */
+    GATHER_LIMIT = 4 << 20,
 };
 
 /* A node that is about to be made: attributes and dims are borrowed until then. */

@@ -373,15 +373,17 @@ static Value *gather_one(Lowering *l, Value *data, const Value *indices, int axi
     return part ? reshape(l, part, spec->dims, spec->rank) : NULL;
 }
 
-/* Steps from one index to the next along each axis of the indices, where they are a grid that begins at 0. */
-static bool is_grid(const Tensor *indices, int64_t *steps) {
+/* Steps from one index to the next along each axis of the indices, where they are a grid from 0 on, below `length`. */
+static bool is_grid(const Tensor *indices, int64_t length, int64_t *steps) {
     int64_t inner = tensor_count(indices), value;
     for (int i = 0; i < indices->rank; i++) {
         inner /= indices->dims[i];
         steps[i] = indices->dims[i] > 1 ? dtype_load_int(indices->dtype, indices->data, inner) : 0;
+        if (steps[i] < 0 || steps[i] >= length) return false;
     }
     for (int64_t n = 0; n < tensor_count(indices); n++) {
         value = dtype_load_int(indices->dtype, indices->data, n);
+        if (value < 0 || value >= length) return false;
         for (int64_t i = indices->rank - 1, rest = n; i >= 0; rest /= indices->dims[i--])
             value -= rest % indices->dims[i] * steps[i];
         if (value) return false;
@@ -394,7 +396,8 @@ static bool is_grid(const Tensor *indices, int64_t *steps) {
 static Value *gather_all(Lowering *l, Value *data, const Value *indices, int axis, const NodeSpec *spec) {
     const Tensor *t = indices->constant;
     int64_t steps[MAX_RANK], length, step = 1;
-    if (!t || !dim_is_const(data->dims[axis], &length) || tensor_count(t) != length || !length || !is_grid(t, steps))
+    if (!t || !dim_is_const(data->dims[axis], &length) || tensor_count(t) != length || length < 1 ||
+        length > INT32_MAX || !is_grid(t, length, steps))
         return NULL;
     const Dim *dims[MAX_RANK];
     int order[MAX_RANK], perm[MAX_RANK], parts = 0, rank = 0; /* order: the indices' axes from the finest step on */

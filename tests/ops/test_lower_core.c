@@ -90,6 +90,15 @@ static const struct {
      "  y: f32[n, 2, 2, 3, 2] = permute v1 {perm = [0, 1, 3, 2, 4]}\n"
      "  z: f32[n, 3, 2, 2] = gather x, b {axis = 1}\n"
      "}\n"},
+    {"indices of any size are no grid",
+     "graph (x: f32[4]) -> (y) {\n"
+     "a = constant i64[2, 2] {0, 4611686018427387905, 2, -9223372036854775808}\n"
+     "y = onnx Gather@13 x, a\n"
+     "}\n",
+     "graph (x: f32[4]) -> (y) {\n"
+     "  a = constant i64[2, 2] {0, 4611686018427387905, 2, -9223372036854775808}\n"
+     "  y: f32[2, 2] = gather x, a {axis = 0}\n"
+     "}\n"},
     {"what nothing reads is gone",
      "graph (x: f32[2]) -> (a) {\n"
      "a = onnx Neg@13 x\n"

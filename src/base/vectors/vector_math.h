@@ -103,12 +103,12 @@ VECTOR_INLINE VF fused_by(VF a, double b, VF c) { return fused(a, splat((float)b
 
 /* x = n log(2) + r with 2^n in the exponent field of `power`, by as much as `order` more. */
 typedef struct Reduced {
-    VF n, r, power;
+    VF r, power;
 } Reduced;
 
 VECTOR_INLINE Reduced reduced(VF x, const int order) {
     VF shifter = splat(0x1.8p23f + 127 + (float)order), shifted = fused_by(x, LOG2_E, shifter), n = shifted - shifter;
-    return (Reduced){n, fused_by(n, -LN2_F32_2, fused_by(n, -LN2_F32_1, x)), (VF)((VI)shifted << 23)};
+    return (Reduced){fused_by(n, -LN2_F32_2, fused_by(n, -LN2_F32_1, x)), (VF)((VI)shifted << 23)};
 }
 
 /* (e^r - 1 - r) / r^2, given r^2. */
@@ -139,10 +139,10 @@ VECTOR_INLINE VF sigmoid_vector(VF x) {
 }
 
 /* Each of `count` vectors x <= 64, four at most, becomes e^x, for the weights of a softmax, of which the greatest is about 1: 2^(x log2(e)),
- * whose error grows with -x, by 2^-24 of it, as what it is an error of falls. 1 is 1; below 2^-125.5 it is 0, so that what attention hides counts as nothing
- * and no denormal slows what follows; NaN stays. The vectors go step by step beside each other: one alone is a chain of ten instructions,
- * and no machine looks far enough ahead to fill it. 2^(n - 1) times twice the polynomial, so that the exponent's field is 0 where
- * the result is. */
+ * whose relative error grows with -x, by 2^-24 of x log2(e), as what it is an error of falls. Of 0 it is 1; below 2^-125.5 it is 0, so
+ * that what attention hides counts as nothing and no denormal slows what follows; NaN stays. The vectors go step by step beside each
+ * other: one alone is a chain of ten instructions, and processors do not look far enough ahead to fill it. 2^(n - 1) times twice the
+ * polynomial, so that the exponent's field is 0 where the result is. */
 VECTOR_INLINE void exp_below_vectors(VF *x, const int count) {
     enum { MOST = 4, LEAST = -126 };
     const double *c = exp2_tail_f32;

@@ -95,8 +95,7 @@ TILE_INLINE bool score_columns(const ScoreBlock *b, int64_t first, const int cou
         changed |= e[v] != splat(1);
     }
     for (int i = 0; i < LANES; i++) grows |= changed[i] != 0;
-    for (int64_t i = grows ? -b->earlier : 0; i < 0; i++)
-        EACH_VECTOR COLUMNS(b->x + i * b->stride) *= COLUMNS(b->factor);
+    for (int64_t i = grows ? -b->earlier : 0; i < 0; i++) EACH_VECTOR COLUMNS(b->x + i * stride) *= COLUMNS(b->factor);
     float *x = b->x;
     for (int64_t i = 0; i < keys; i++, x += stride) {
         EACH_VECTOR e[v] = COLUMNS(x) - safe[v];
@@ -128,7 +127,7 @@ TILE_INLINE VF score_masked(const float *x, int64_t left, float otherwise) {
     return part;
 }
 
-/* The exponentials of `count` vectors of a row from `at` on, to where they come from. */
+/* `count` vectors of a row become exponentials, which are added to the sum; left: keys from x on. */
 TILE_INLINE VF score_exponentials(float *x, int64_t left, VF safe, VF sum, const int count) {
     VF e[SCORE_VECTORS];
     TILE_UNROLL
