@@ -414,8 +414,7 @@ static Value *gather_all(Lowering *l, Value *data, const Value *indices, int axi
         for (int k = 0; k < parts; k++)
             if (order[k] == i) perm[at++] = axis + parts - 1 - k;
     for (int i = axis + 1; i < data->rank; i++, rank++) dims[rank] = data->dims[i], perm[rank] = rank;
-    Value *split = reshape(l, data, dims, rank), *turned = split ? permute(l, split, perm) : NULL;
-    return turned ? reshape(l, turned, spec->dims, spec->rank) : NULL;
+    return reshape(l, permute(l, reshape(l, data, dims, rank), perm), spec->dims, spec->rank);
 }
 
 Value *gather(Lowering *l, Value *data, Value *indices, int axis) {

@@ -207,22 +207,32 @@ static Value *pass_expand(Lowering *l, const Node *node) {
     return permute_back(l, expand(l, p.source, shape, p.rank), &p);
 }
 
+/* Where in `fine` the axes begin that make up each axis of `coarse`; [coarse->rank + 1]. Whether all do. */
+static bool axis_runs(Lowering *l, const Value *coarse, const Value *fine, int *first) {
+    int next = 0;
+    for (int a = 0; a < coarse->rank; a++) {
+        first[a] = next;
+        if (next == fine->rank) return false;
+        const Dim *joined = fine->dims[next++];
+        while (joined != coarse->dims[a]) {
+            if (next == fine->rank) return false;
+            joined = dim_mul(l->dims, joined, fine->dims[next++]);
+        }
+    }
+    first[coarse->rank] = next;
+    return next == fine->rank;
+}
+
 /* A reshape that only joins axes which were neighbours in this order before the permute, too: a picture's lines and columns to
  * one axis, say. */
 static Value *pass_joining_reshape(Lowering *l, const Node *node, const Permuted *p) {
     const Value *x = node->inputs[0], *y = node->outputs[0];
     const Dim *dims[MAX_RANK];
-    int first[MAX_RANK], perm[MAX_RANK], next = 0;
-    for (int a = 0; a < y->rank; a++) {
-        if (next == x->rank) return NULL;
-        first[a] = next;
-        const Dim *joined = x->dims[next++];
-        while (joined != y->dims[a]) {
-            if (next == x->rank || p->perm[next] != p->perm[next - 1] + 1) return NULL;
-            joined = dim_mul(l->dims, joined, x->dims[next++]);
-        }
-    }
-    if (next != x->rank) return NULL;
+    int first[MAX_RANK + 1], perm[MAX_RANK];
+    if (!axis_runs(l, y, x, first)) return NULL;
+    for (int a = 0; a < y->rank; a++)
+        for (int i = first[a] + 1; i < first[a + 1]; i++)
+            if (p->perm[i] != p->perm[i - 1] + 1) return NULL;
     for (int a = 0; a < y->rank; a++) {
         perm[a] = 0;
         for (int b = 0; b < y->rank; b++) perm[a] += p->perm[first[b]] < p->perm[first[a]];
@@ -235,17 +245,8 @@ static Value *pass_joining_reshape(Lowering *l, const Node *node, const Permuted
 static Value *pass_splitting_reshape(Lowering *l, const Node *node, const Permuted *p) {
     const Value *x = node->inputs[0], *y = node->outputs[0];
     const Dim *dims[MAX_RANK];
-    int first[MAX_RANK + 1], perm[MAX_RANK], next = 0, n = 0;
-    for (int a = 0; a < x->rank; a++) {
-        first[a] = next;
-        const Dim *joined = next < y->rank ? y->dims[next++] : NULL;
-        while (joined != x->dims[a]) {
-            if (next >= y->rank) return NULL;
-            joined = dim_mul(l->dims, joined, y->dims[next++]);
-        }
-    }
-    first[x->rank] = next;
-    if (next != y->rank) return NULL;
+    int first[MAX_RANK + 1], perm[MAX_RANK], n = 0;
+    if (!axis_runs(l, x, y, first)) return NULL;
     for (int s = 0; s < p->rank; s++)
         for (int a = 0; a < x->rank; a++)
             for (int i = first[a]; p->perm[a] == s && i < first[a + 1]; i++) {

@@ -70,21 +70,24 @@ static Value *standardised(Lowering *l, Value *x, const int *axes, int count, do
     return mul(l, d, inverse_deviation(l, mean(l, squared(l, d), axes, count, true), epsilon));
 }
 
-/* x as it was before its channels and space became groups and all that is in a group, [N, groups, channels of a group, ...]: so exporters
- * write a group normalisation. Its axes stay apart, for what wants them in another order. Else x. */
+/* x with its channels apart, [N, groups, channels of a group, ...]. */
+static Value *split_channels(Lowering *l, Value *x, const Dim *groups, const Dim *in_group) {
+    const Dim *dims[MAX_RANK] = {x->dims[0], groups, in_group};
+    for (int i = 2; i < x->rank; i++) dims[i + 1] = x->dims[i];
+    return reshape(l, x, dims, x->rank + 1);
+}
+
+/* x as it was before its channels and space became groups and all that is in a group, split into groups alone: so exporters write a group
+ * normalisation. Its axes stay apart, for what wants them in another order. Else x. */
 static Value *in_groups(Lowering *l, Value *x) {
     const Node *node = x->producer;
-    const Dim *dims[MAX_RANK], *in_group;
+    const Dim *in_group;
     if (!node || node->kind != NODE_PRIM || node->prim != PRIM_RESHAPE || x->rank != 3) return x;
     Value *whole = node->inputs[0];
     if (whole->rank < 3 || whole->rank == MAX_RANK || whole->dims[0] != x->dims[0] || whole->dims[1] == x->dims[1] ||
         !dim_divides(l->dims, whole->dims[1], x->dims[1], &in_group))
         return x;
-    dims[0] = x->dims[0];
-    dims[1] = x->dims[1];
-    dims[2] = in_group;
-    for (int i = 2; i < whole->rank; i++) dims[i + 1] = whole->dims[i];
-    return reshape(l, whole, dims, whole->rank + 1);
+    return split_channels(l, whole, x->dims[1], in_group);
 }
 
 static Status lower_instance_norm(Lowering *l, const Node *n) {
@@ -104,17 +107,13 @@ static Status lower_group_norm(Lowering *l, const Node *n) {
     if (!x || !scale || !bias) return l->error;
     if (groups < 1 || x->rank < 2 || x->rank >= MAX_RANK)
         return invalid(l, "num_groups %lld on %d axes", (long long)groups, x->rank);
-    const Dim *dims[MAX_RANK], *group_count = dim_const(l->dims, groups), *in_group;
+    const Dim *group_count = dim_const(l->dims, groups), *in_group;
     if (!dim_divides(l->dims, x->dims[1], group_count, &in_group)) {
         if (dim_is_const(x->dims[1], NULL))
             return invalid(l, "the channels do not divide into %lld groups", (long long)groups);
         in_group = dim_div(l->dims, x->dims[1], group_count);
     }
-    dims[0] = x->dims[0];
-    dims[1] = group_count;
-    dims[2] = in_group;
-    for (int i = 2; i < x->rank; i++) dims[i + 1] = x->dims[i];
-    Value *split = reshape(l, x, dims, x->rank + 1);
+    Value *split = split_channels(l, x, group_count, in_group);
     if (!split) return l->error;
     int axes[MAX_RANK], count = axes_between(2, split->rank, axes);
     Value *y = standardised(l, split, axes, count, attr_float(n, "epsilon", 1e-5f));

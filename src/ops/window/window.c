@@ -386,8 +386,7 @@ static Value *laid_blocks(Lowering *l, Value *x, const Dim *const *image, const 
     }
     if (x->dims[2] != blocks || !dim_divides(l->dims, x->dims[1], taps, &dims[1])) return NULL;
     whole[1] = dims[1];
-    Value *split = reshape(l, x, dims, 2 + 2 * spatial), *turned = split ? permute(l, split, perm) : NULL;
-    return turned ? reshape(l, turned, whole, 2 + spatial) : NULL;
+    return reshape(l, permute(l, reshape(l, x, dims, 2 + 2 * spatial), perm), whole, 2 + spatial);
 }
 
 static Status lower_col2im(Lowering *l, const Node *n) {

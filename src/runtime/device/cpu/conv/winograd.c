@@ -81,8 +81,8 @@ enum {
     LEAST_COLUMNS = 8,
     SMALL_KERNELS = 128 * 128, /* up to so many, the size of the result does not matter */
     KERNELS_A_TILE = 10240,    /* beyond: at least a tile for so many kernels */
-    KERNELS_A_TILE_16 =
-        2048,           /* likewise, with vectors of 16, whose products take half the time and leave less to save */
+    /* Likewise, with vectors of 16, whose products take half the time and leave less to save. */
+    KERNELS_A_TILE_16 = 2048,
     TILES_AT_RUN = 256, /* of all images, where each run transforms its kernels */
 };
 
@@ -130,16 +130,14 @@ static bool winograd_computes(const CpuAnchor *anchor, const Conv *c) {
     return anchor->type == DT_F32 && c->inputs >= LEAST_CHANNELS && c->outputs >= LEAST_COLUMNS;
 }
 
-/* kernels: so many at most a tile, where there are many. */
-static bool has_tiles(const Conv *c, int64_t tiles, int64_t kernels) {
-    return c->inputs * c->outputs <= SMALL_KERNELS || tiles >= (c->inputs * c->outputs + kernels - 1) / kernels;
-}
-
 static TileWinograd loops_of(const CpuAnchor *anchor) { return tile_winograd(anchor->dtype == DT_U8 ? DT_U8 : DT_F32); }
 
-static int64_t kernels_a_tile(const CpuAnchor *anchor) {
-    if (anchor->dtype == DT_U8) return BYTE_KERNELS_A_TILE;
-    return loops_of(anchor).set->lanes >= 16 ? KERNELS_A_TILE_16 : KERNELS_A_TILE;
+/* Whether there are enough of them to pay for the kernels. */
+static bool has_tiles(const CpuAnchor *anchor, const Conv *c, int64_t tiles) {
+    int64_t a_tile = anchor->dtype == DT_U8              ? BYTE_KERNELS_A_TILE
+                     : loops_of(anchor).set->lanes >= 16 ? KERNELS_A_TILE_16
+                                                         : KERNELS_A_TILE;
+    return c->inputs * c->outputs <= SMALL_KERNELS || tiles >= ceil_div(c->inputs * c->outputs, a_tile);
 }
 
 /* Whether a compiled model holds bytes so: it may have been made where products of bytes are others. */
@@ -153,15 +151,15 @@ int winograd_fits(const CpuAnchor *anchor, const Conv *c) {
     const TileWinograd loops = loops_of(anchor);
     const bool bytes = anchor->dtype == DT_U8;
     if (!loops.set || !winograd_computes(anchor, c)) return 0;
-    if (!has_tiles(c, known_tiles(anchor->node, loops.results), kernels_a_tile(anchor))) return 0;
+    if (!has_tiles(anchor, c, known_tiles(anchor->node, loops.results))) return 0;
     if (bytes && !(anchor->given ? holds_words(anchor, c) : tile_quads_in_pairs())) return 0;
     return loops.pixels * loops.pixels;
 }
 
 int winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s) {
     int64_t tiles = s->batch * tiles_along(s->out[1], WINOGRAD_RESULTS) * tiles_along(s->out[2], WINOGRAD_RESULTS);
-    bool fits = anchor->dtype != DT_U8 && tiles >= TILES_AT_RUN && winograd_computes(anchor, c) &&
-                has_tiles(c, tiles, kernels_a_tile(anchor));
+    bool fits =
+        anchor->dtype != DT_U8 && tiles >= TILES_AT_RUN && winograd_computes(anchor, c) && has_tiles(anchor, c, tiles);
     return fits ? WINOGRAD_PRODUCTS : 0;
 }
 

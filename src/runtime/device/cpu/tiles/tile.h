@@ -213,8 +213,8 @@ typedef struct ScoreCall {
 enum { SCORE_SLACK = 8 };
 typedef struct ScoreBlock {
     float *x;
-    int64_t
-        earlier; /* of columns: as many keys right before x are exponentials already, and are multiplied by the factors too */
+    /* Of columns: so many keys right before x are exponentials already, which are multiplied by the factors, too. */
+    int64_t earlier;
     int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
     float *top, *sum;              /* a query's: so far, of all blocks; from -inf and 0 on */
     float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */
