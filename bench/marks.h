@@ -63,7 +63,6 @@ enum { WIDE = 4096 };       /* columns */
     _mm512_castsi512_ps(                                                                                               \
         _mm512_ternarylogic_epi32(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(a), _mm512_castps_si512(x), 0xCA))
 /* for each word the one of eight entries that its low bits say */
-#define LOOK_UP(entries, words) _mm512_permutexvar_ps(words, _mm512_broadcast_f32x8(entries))
 /* x 2^n, n = shifted - EXP_SHIFTER */
 #define EXP_SHIFTER 0x1.8p23
 #define SCALED(x, shifted, n) _mm512_scalef_ps(x, n)
@@ -89,7 +88,6 @@ enum { WIDE = 4096 };       /* columns */
 #define MOST_OF_LANES(x) mark_most_of_lanes(x)
 #define WHERE_LESS(a, b, x, y) _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define WITH_SIGN(x, a) _mm256_or_ps(x, _mm256_and_ps(SET(-0.0), a))
-#define LOOK_UP(entries, words) _mm256_permutevar8x32_ps(entries, words)
 /* for n from -152 to 0: times 2^(n + 32), which is no subnormal, times 2^-32 */
 #define EXP_SHIFTER (0x1.8p23 + 127 + 32)
 #define SCALED(x, shifted, n) ((x)*OWN(power)(shifted) * SET(0x1p-32))
@@ -131,17 +129,11 @@ MARK_INLINE void OWN(store)(float *at, FLOATS value, const bool past) {
 MARK_INLINE FLOATS OWN(power)(FLOATS shifted) { return FLOATS_OF(MM(slli_epi32)(WORDS_OF(shifted), 23)); }
 
 MARK_INLINE FLOATS OWN(erf)(FLOATS x) {
-    FLOATS y = LEAST(SET(ERF_MOST), MOST(SET(-ERF_MOST), x)), t = MAGNITUDE(y), q = SET(0);
-    FLOATS shifted = FMA(t, SET(1 / ERF_STEP), SET(0x1.8p23));
-    FLOATS d = FMA(shifted - SET(0x1.8p23), SET(-ERF_STEP), t);
-    for (int i = 6; i >= 0; i--) {
-        const double *e = erf_table_f32[i];
-        __m256 entries = _mm256_setr_ps((float)e[0], (float)e[1], (float)e[2], (float)e[3], (float)e[4], (float)e[5],
-                                        (float)e[6], (float)e[7]);
-        FLOATS term = LOOK_UP(entries, WORDS_OF(shifted));
-        q = i == 6 ? term : FMA(q, d, term);
-    }
-    return FMA(y, q, y * SET(0.5));
+    const double *over = erf_over_f32, *under = erf_under_f32;
+    FLOATS y = LEAST(SET(ERF_MOST), MOST(SET(-ERF_MOST), x)), z = y * y, p = SET(over[5]), q = SET(under[6]);
+    for (int i = 4; i >= 0; i--) p = FMA(p, z, SET(over[i]));
+    for (int i = 5; i >= 0; i--) q = FMA(q, z, SET(under[i]));
+    return FMA(y, p / q, y * SET(0.25));
 }
 
 /* by / (1 + e^-x) */
@@ -454,7 +446,6 @@ static MARK_TARGET void OWN(chain)(void *const *values, const int64_t *sizes, in
 #undef MOST_OF_LANES
 #undef WHERE_LESS
 #undef WITH_SIGN
-#undef LOOK_UP
 #undef EXP_SHIFTER
 #undef SCALED
 

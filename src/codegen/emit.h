@@ -15,7 +15,7 @@ typedef struct Emit {
     Kernel *kernel;                  /* its axes stand already */
     uint32_t reduced;                /* bit i: kernel axis i is reduced */
     uint32_t lanes;                  /* bit i: kernel axis i is LANE or REDUCE_LANE */
-    bool for_gpu;                    /* where the same function has another form there */
+    bool for_gpu;                    /* where a thread has few elements of a row (is_by_row) */
     VEC(EmitPair) tanhs;             /* tanh(y) and y: 1 + tanh(y) has a form of its own */
     VEC(EmitPair) widened, narrowed; /* numbers of small floats and their codes; codes and what was rounded to them */
     int *slots;                      /* open addressing over the instructions; -1: free */

@@ -67,15 +67,6 @@ static void print_constant(Text *text, const KernelInst *inst) {
         text_add_double(text, value);
 }
 
-/* By its values: the text is the key of compiled code. */
-static void print_table(Text *text, int64_t number) {
-    for (int i = 0; i < TABLE_ENTRIES; i++) {
-        text_add(text, i ? " " : " [");
-        text_add_double(text, kernel_table(number)[i]);
-    }
-    text_add(text, "]");
-}
-
 static void print_inst(Text *text, const Kernel *kernel, int index) {
     const KernelInst *inst = &kernel->insts.items[index];
     if (inst->op == K_STORE)
@@ -86,7 +77,6 @@ static void print_inst(Text *text, const Kernel *kernel, int index) {
     if (inst->op == K_PARAM) text_add(text, " p%lld", (long long)inst->bits);
     if (inst->op == K_INDEX) text_add(text, " axis %d", inst->axis);
     if (inst->op == K_LOAD || inst->op == K_STORE) print_access(text, kernel, inst->buffer, inst->access);
-    if (inst->op == K_TABLE) print_table(text, inst->bits);
     for (int i = 0; i < ops[inst->op].args; i++) text_add(text, " %%%d", inst->args[i]);
     if (inst->op == K_DIV && inst->bits) text_add(text, " by_row");
     if (inst->op == K_SCALE && inst->bits) text_add(text, " down");
@@ -304,7 +294,6 @@ static bool types_fit(const Kernel *k, const KernelInst *inst) {
     case K_INDEX: return t == DT_I64;
     case K_FMA: return dtype_is_float(t) && a[0] == t && a[1] == t && a[2] == t;
     case K_SCALE: return dtype_is_float(t) && a[0] == t && a[1] == t;
-    case K_TABLE: return t == DT_F32 && a[0] == DT_I32 && (uint64_t)inst->bits < KERNEL_TABLES;
     case K_SQRT:
     case K_FLOOR:
     case K_CEIL:

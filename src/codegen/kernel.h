@@ -33,7 +33,6 @@
 #define ONNXFUSE_CODEGEN_KERNEL_H
 
 #include "base/arena.h"
-#include "base/math/coefficients.h"
 #include "base/text.h"
 #include "graph/dtype.h"
 #include "policy/policy.h"
@@ -101,7 +100,6 @@ typedef struct KernelBuffer {
     X(K_SCALE, "scale", 2,                                                                                             \
       "a * 2^b rounded once (floats): |a| in [1/4, 4], b whole, |b| <= 160 (f64: 1080); NaN where a is; bits = 1: "    \
       "b is not above 0")                                                                                              \
-    X(K_TABLE, "table", 1, "f32: entry a & 7 (a: i32) of kernel_table(bits)")                                          \
     X(K_NEG, "neg", 1, "")                                                                                             \
     X(K_ABS, "abs", 1, "floats clear the sign bit")                                                                    \
     X(K_MIN, "min", 2, "floats: a < b ? a : b, so b when either is NaN")                                               \
@@ -156,7 +154,7 @@ typedef struct KernelInst {
     uint32_t axes : 8; /* bit i: varies along axis i */
     int args[3];       /* instruction numbers, smaller than its own */
     int64_t
-        bits; /* CONST: the value; PARAM: the index; TABLE: which; RANDOM: RandomBits; STORE, DIV, SCALE, ARGMAX, ARGMIN: 1, see there */
+        bits; /* CONST: the value; PARAM: the index; RANDOM: RandomBits; STORE, DIV, SCALE, ARGMAX, ARGMIN: 1, see there */
     int buffer;           /* LOAD, STORE */
     int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
     bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */
@@ -180,10 +178,6 @@ typedef struct Kernel {
     VEC(KernelBuffer) buffers;
     VEC(KernelInst) insts;
 } Kernel;
-
-/* The tables that instructions look up; eight floats each. */
-enum { KERNEL_TABLES = sizeof erf_table_f32 / sizeof erf_table_f32[0], TABLE_ENTRIES = 8 };
-static inline const double *kernel_table(int64_t number) { return erf_table_f32[number]; }
 
 static inline bool kernel_is_block(const Kernel *kernel) { return kernel->lane_block == KERNEL_WHOLE_ROW; }
 const char *kernel_op_name(KernelOp op);

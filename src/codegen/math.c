@@ -6,6 +6,7 @@
 #include "codegen/math.h"
 
 #include <math.h>
+#include "base/math/coefficients.h"
 
 enum { MOST_TERMS = 32 };
 
@@ -256,32 +257,22 @@ static int expand_cosh(const Math *m, int x) {
     return add(m, e, divide(m, number(m, 0.25), e));
 }
 
-/* x/2 + x q(|x|) with q = erf(t)/t - 1/2 by eight polynomials, each around a multiple of ERF_STEP: the number of the
- * nearest one stands in the low bits of t / ERF_STEP + 1.5 * 2^23. Beyond ERF_MOST the result is 1. */
-static int erf_by_table(const Math *m, int x) {
-    int y = at_most(m, ERF_MOST, at_least(m, -ERF_MOST, x)), t = magnitude(m, y), shifter = number(m, m->k->shifter);
-    int shifted = fma_by(m, t, 1 / ERF_STEP, shifter), d = fma_by(m, sub(m, shifted, shifter), -ERF_STEP, t);
-    int index = to_bits(m, shifted), q = -1;
-    for (int i = KERNEL_TABLES - 1; i >= 0; i--) {
-        int term = emit_inst(m->e, (KernelInst){.op = K_TABLE, .dtype = DT_F32, .args = {index}, .bits = i});
-        q = q < 0 ? term : fma3(m, q, d, term);
-    }
-    return fma3(m, y, q, scaled(m, y, 0.5));
+/* x/4 + x P(x^2)/Q(x^2), which is 1 from ERF_MOST on: one quotient is less than a polynomial of exponentials, or than
+ * tables, which a permutation of lanes would look up (AVX2, cycles for eight: 12 against 17). */
+static int erf_by_quotient(const Math *m, int x) {
+    Polynomial over = POLYNOMIAL(erf_over_f32), under = POLYNOMIAL(erf_under_f32);
+    int y = at_most(m, ERF_MOST, at_least(m, -ERF_MOST, x)), z = mul(m, y, y);
+    return fma3(m, y, divide(m, horner(m, over, z), horner(m, under, z)), scaled(m, y, 0.25));
 }
 
-/* 1 - e^-y with y = |x| (1 + q(|x|)): relative errors of y are never amplified, so one form would serve all x; f64
- * saves terms of q by a series below 1. Beyond 4 (6 in f64) the result is 1. f32 on CPUs takes the table above instead,
- * which is a third shorter; on GPUs lookups by thread cost more than this. */
+/* Doubles: 1 - e^-y with y = |x| (1 + q(|x|)): relative errors of y are never amplified; a series below 1 saves terms of
+ * q. Beyond 6 the result is 1. */
 static int expand_erf(const Math *m, int x) {
-    bool single = m->k->dtype == DT_F32;
-    if (single && !m->e->for_gpu) return erf_by_table(m, x);
-    int a = at_most(m, single ? 4 : 6, magnitude(m, x));
-    Polynomial narrow = POLYNOMIAL(erf_exponent_f32), wide = POLYNOMIAL(erf_exponent_f64),
-               near = POLYNOMIAL(erf_near_f64);
-    int q = single ? horner(m, narrow, a) : horner(m, wide, sub(m, a, number(m, ERF_CENTRE)));
-    int y = sub(m, number(m, 0), exp_minus_one(m, negate(m, fma3(m, a, q, a)), 0)); /* 0 where x is, not -0 */
-    if (!single) y = choose(m, less(m, a, 1), fma3(m, a, horner(m, near, mul(m, a, a)), a), y);
-    return with_sign(m, y, x);
+    if (m->k->dtype == DT_F32) return erf_by_quotient(m, x);
+    Polynomial far = POLYNOMIAL(erf_exponent_f64), near = POLYNOMIAL(erf_near_f64);
+    int a = at_most(m, 6, magnitude(m, x)), q = horner(m, far, sub(m, a, number(m, ERF_CENTRE)));
+    int y = negate(m, exp_minus_one(m, negate(m, fma3(m, a, q, a)), 0));
+    return with_sign(m, choose(m, less(m, a, 1), fma3(m, a, horner(m, near, mul(m, a, a)), a), y), x);
 }
 
 /* ---- logarithms: x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2) ---- */

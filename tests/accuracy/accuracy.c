@@ -40,7 +40,6 @@ typedef struct Function {
     long double (*widest)(long double);
     double bound;     /* units in the last place */
     bool of_argument; /* units of x: a sum within cancels where the result is much smaller */
-    bool for_gpu;     /* in the form that GPUs get */
 } Function;
 
 static const Function functions[] = {
@@ -70,8 +69,7 @@ static const Function functions[] = {
     {"asinh", NULL, (asinh), asinhl, 2},
     {"acosh", NULL, (acosh), acoshl, 2},
     {"atanh", NULL, (atanh), atanhl, 2},
-    {"erf", NULL, (erf), erfl, 2},
-    {"erf on GPUs", "v: f32[n] = erf x", (erf), erfl, 2, .for_gpu = true},
+    {"erf", NULL, (erf), erfl, 2.6},
     {"sigmoid", NULL, sigmoid_f64, sigmoid_widest, 2},
     {"1 + tanh(x)", "one = constant f32[] 1\n t: f32[n] = tanh x\n v: f32[n] = add t, one", one_plus_tanh_f64,
      one_plus_tanh_widest, 2},
@@ -210,13 +208,11 @@ static Graph *body_of(const Function *f) {
 static Tally sweep(const Function *f, const LlvmPlugin *plugin, const Target *target, uint64_t every) {
     Graph *body = body_of(f);
     Node region = {.kind = NODE_REGION, .op = "region", .subgraphs = &body, .subgraph_count = 1};
-    Target lowered_for = *target;
-    if (f->for_gpu) lowered_for.device = DEVICE_CUDA;
     RegionKernel lowered;
     void *object;
     size_t size;
     ObjectCode code;
-    must(codegen_region(body->arena, body->dims, &region, &lowered_for, &lowered));
+    must(codegen_region(body->arena, body->dims, &region, target, &lowered));
     must(plugin->compile(lowered.kernel, target, &object, &size));
     must(object_load(object, size, KERNEL_SYMBOL, &code));
     uint64_t values = (UINT64_C(1) << 32) / every + 1;

@@ -59,10 +59,44 @@ def fit(name, kind, function, low, high, degree, scale, shift=0):
     worst = 0
     for i in range(1, 400):
         t = low + (high - low) * i / 400
-        value = sum(mpf(c) * (t - shift)**k for k, c in enumerate(coefficients))
+        value = value_of(coefficients, t - shift)
         worst = max(worst, abs((value - function(t)) * scale(t)))
     print(f'{name}_{kind}: degree {degree}, error 2^{float(log(worst) / log(2)):.1f}', file=sys.stderr)
     print(f'static const double {name}_{kind}[] = {{' + ', '.join(c.hex() for c in coefficients) + '};')
+
+
+def value_of(coefficients, t):
+    return sum(mpf(c) * t**k for k, c in enumerate(coefficients))
+
+
+def fit_quotient(name, function, high, over, under, scale):
+    """P/Q of those degrees with Q(0) = 1, nearly minimax on [0, high]: least squares of P - f Q, divided by the Q found before (Sanathanan and Koerner,
+    1963), with weights that grow where the errors are large (Lawson, 1961). One coefficient of Q after the other is rounded to float, and the
+    others fitted again; then P is fitted to what Q is."""
+    points = [high / 2 + high / 2 * cos(pi * (2 * i + 1) / 240) for i in range(120)]
+    values, scales, emphasis = [function(p) for p in points], [abs(scale(p)) for p in points], [mpf(1)] * 120
+    bottom = [mpf(1)] + [mpf(0)] * under
+    for rounded in range(1, under + 1):
+        for turn in range(40 if rounded == 1 else 10):
+            weights = [s * e / value_of(bottom, p) for s, e, p in zip(scales, emphasis, points)]
+            columns = [[w * p**k for w, p in zip(weights, points)] for k in range(over + 1)]
+            columns += [[-w * v * p**k for w, v, p in zip(weights, values, points)] for k in range(rounded, under + 1)]
+            target = [w * v * value_of(bottom[:rounded], p) for w, v, p in zip(weights, values, points)]
+            normal = matrix([[sum(a * b for a, b in zip(x, y)) for y in columns] for x in columns])
+            best = list(lu_solve(normal, matrix([sum(a * b for a, b in zip(x, target)) for x in columns])))
+            top, bottom = best[:over + 1], bottom[:rounded] + best[over + 1:]
+            if turn < 3:
+                continue
+            errors = [abs(value_of(top, p) / value_of(bottom, p) - v) * s for p, v, s in zip(points, values, scales)]
+            emphasis = [e * sqrt(error / max(errors) + mpf('0.02')) for e, error in zip(emphasis, errors)]
+            emphasis = [max(e / max(emphasis), mpf('0.001')) for e in emphasis]
+        bottom[rounded] = mpf(round_to('f32', bottom[rounded]))
+    top = least_squares(lambda z: function(z) * value_of(bottom, z), mpf(0), high, over, lambda z: scale(z) / value_of(bottom, z))
+    points = [high * (mpf(i) / 400)**2 for i in range(1, 400)]
+    worst = max(abs(value_of(top, z) / value_of(bottom, z) - function(z)) * scale(z) for z in points)
+    print(f'{name}_f32: degrees {over} and {under}, error 2^{float(log(worst) / log(2)):.1f}', file=sys.stderr)
+    for part, coefficients in ('over', top), ('under', bottom):
+        print(f'static const double {name}_{part}_f32[] = {{' + ', '.join(float(c).hex() for c in coefficients) + '};')
 
 
 def by_series(closed, series, border):
@@ -120,7 +154,7 @@ for kind, degree in ('f32', 3), ('f64', 8):
     fit('tanh_tail', kind, tanh_tail, 0, mpf('0.0655'), degree, lambda z: z)
 print('/* erf(x)/x - 1 in z = x^2 <= 1 */')
 fit('erf_near', 'f64', erf_near, 0, 1, 13, lambda z: mpf(1))
-print('/* -log(1 - erf(x)) / x - 1, in x - ERF_CENTRE for f64 */')
+print('/* -log(1 - erf(x)) / x - 1 in x - ERF_CENTRE */')
 
 
 def erf_scale(x):
@@ -128,32 +162,12 @@ def erf_scale(x):
     return x * exp(-y) / (1 - exp(-y)) if y else mpf(1)
 
 
-fit('erf_exponent', 'f32', erf_exponent, 0, mpf('4'), 10, erf_scale)
 fit('erf_exponent', 'f64', erf_exponent, 1, 6, 26, erf_scale, mpf('3.5'))
 
 
-def erf_table(step, count, degree):
-    """erf(t)/t - 1/2 around 0, step, 2 step, ...: a row a coefficient, an entry an interval."""
-    rows, worst = [], 0
-    for i in range(count):
-        centre, half = i * step, step / 2 * mpf('1.0001')
-        quotient = by_series(lambda t: erf(t) / t, lambda t: 2 / sqrt(pi) * (1 - t**2 / 3), mpf(10)**-15)
-        row = least_squares(lambda d: quotient(centre + d) - mpf(1) / 2, -half, half, degree, lambda d: 1 / quotient(centre + d))
-        for k in range(401):
-            d = -half + 2 * half * k / 400
-            error = sum(mpf(c) * d**power for power, c in enumerate(row)) - quotient(centre + d) + mpf(1) / 2
-            worst = max(worst, abs(error / quotient(centre + d)))
-        rows.append(row)
-    print(f'erf_table_f32: degree {degree}, error 2^{float(log(worst) / log(2)):.1f}', file=sys.stderr)
-    print('/* erf(t)/t - 1/2 in t - i ERF_STEP, i the entry: a row a coefficient */')
-    print(f'static const double erf_table_f32[{degree + 1}][{count}] = {{')
-    for k in range(degree + 1):
-        print('    {' + ', '.join(row[k].hex() for row in rows) + '},')
-    print('};')
-
-
-ERF_STEP = mpf(67) / 128
-erf_table(ERF_STEP, 8, 6)
+ERF_MOST = mpf('3.9225')
+print('/* erf(x)/x - 1/4 as a quotient of polynomials in z = x^2, |x| <= ERF_MOST */')
+fit_quotient('erf', lambda z: erf_near(z) + mpf(3) / 4, ERF_MOST**2, 5, 6, lambda z: 1 / (1 + erf_near(z)))
 
 
 def constant(name, value):
@@ -171,8 +185,7 @@ def split(name, value, bits):
 
 print()
 constant('ERF_CENTRE', mpf('3.5'))
-constant('ERF_STEP', ERF_STEP)
-constant('ERF_MOST', mpf('3.9225'))
+constant('ERF_MOST', ERF_MOST)
 constant('TANH_NEAR', mpf('0.2554'))
 constant('LOG2_E', 1 / log(2))
 print('/* The first part times any exponent is exact. */')

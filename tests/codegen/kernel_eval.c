@@ -313,7 +313,6 @@ static void compute(Run *r, int index) {
     case K_GE: compare(inst->op, from, to, args[0], args[1], lanes); break;
     case K_CAST: cast(from, inst->dtype, to, args[0], lanes); break;
     case K_BITCAST: bitcast(from, inst->dtype, to, args[0], lanes); break;
-    case K_TABLE: EACH to->f[n] = (float)kernel_table(inst->bits)[args[0]->i[n] & (TABLE_ENTRIES - 1)]; break;
     default:
         if (inst->op == K_DIV && inst->bits)
             EACH to->f[n] = divide_by_row(args[0]->f[n], args[1]->f[n]);

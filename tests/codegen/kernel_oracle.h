@@ -273,7 +273,6 @@ static Number evaluate(Oracle *o, int i) {
     case K_INDEX: return (Number){.i = o->index[inst->axis]};
     case K_LOAD: return fetch(o, inst);
     case K_STORE: return v[0];
-    case K_TABLE: return (Number){.f = kernel_table(inst->bits)[v[0].i & (TABLE_ENTRIES - 1)]};
     case K_RANDOM:
         return (Number){.i = inst->bits & RANDOM_HALVES ? philox_half_u32((uint64_t)v[0].i, (uint64_t)v[1].i)
                                                         : philox_u32((uint64_t)v[0].i, (uint64_t)v[1].i)};

@@ -153,13 +153,12 @@ static void check_op(KernelOp o, DType t) {
 static void each_instruction_on_each_type(void) {
     for (KernelOp o = K_ADD; o <= K_ROUND_BF16; o++)
         for (int t = 0; t < TYPES; t++)
-            if (o != K_SELECT && o != K_CAST && o != K_BITCAST && o != K_FMA && o != K_SCALE && o != K_TABLE &&
-                op_takes(o, types[t]))
+            if (o != K_SELECT && o != K_CAST && o != K_BITCAST && o != K_FMA && o != K_SCALE && op_takes(o, types[t]))
                 check_op(o, types[t]);
 }
 
-/* Powers of two into what is subnormal and infinite, and the tables, whatever stands above an index's low bits. */
-static void scaling_and_tables(void) {
+/* Powers of two into what is subnormal and infinite. */
+static void scaling(void) {
     for (int t = 0; t < 2; t++) {
         Arena *arena = arena_create(0);
         Maker m = maker(arena, 128);
@@ -177,10 +176,6 @@ static void scaling_and_tables(void) {
         int down = op(&m, K_MIN, real, power, constant(&m, real, 0), 0);
         KernelInst scaled = {.op = K_SCALE, .dtype = real, .args = {a, down}, .bits = 1};
         store(&m, buffer(&m, real, true), STRIDES(&m, 1), inst(&m, scaled));
-        for (int n = 0; real == DT_F32 && n < 3; n++) {
-            KernelInst look_up = {.op = K_TABLE, .dtype = DT_F32, .args = {i}, .bits = n};
-            store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), inst(&m, look_up));
-        }
         int64_t sizes[] = {1, 3, 8, 16, 37, 300};
         wild = true;
         check(m.kernel, sizes, 6, 1);

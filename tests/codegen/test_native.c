@@ -167,7 +167,7 @@ static void check_all(bool avx512) {
                 bool sized = row->coding <= AVX && row->unit != 1 && row->unit != 0, whole = length == whole_length(&m);
                 if (row->coding == (avx512 ? AVX : EVEX) || (!avx512 && row->name[0] == 'K')) continue;
                 if (!whole && !sized) continue;
-                bool only_whole = op == X_VPERMPS || op == X_VSHUFI32X4 || op == X_VPERM2I128 || op == X_VPERMD_Y;
+                bool only_whole = op == X_VSHUFI32X4 || op == X_VPERM2I128 || op == X_VPERMD_Y;
                 if (length == 0 && only_whole) continue; /* there is none of 16 bytes */
                 if (shapes[n].memory ? no_memory(&m, row, op) : only_memory(op)) continue;
                 if (row->unit == 0 && row->coding <= AVX && !shapes[n].memory && !whole) continue;

@@ -403,7 +403,7 @@ Test(render, fused_multiply_add_rounds_once_where_the_hardware_does) {
 }
 Test(render, casts_between_all_types) { casts_between_all_types(); }
 Test(render, divisors_and_distances_that_are_constants) { divisors_and_distances_that_are_constants(); }
-Test(render, scaling_and_tables) { scaling_and_tables(); }
+Test(render, scaling) { scaling(); }
 Test(render, rows_divided_by_one_number) { rows_divided_by_one_number(); }
 Test(render, parameters_that_are_numbers) { parameters_that_are_numbers(); }
 Test(render, pointwise_tails_and_broadcasts) { pointwise_tails_and_broadcasts(); }

@@ -198,7 +198,7 @@ static void finish(Arena *arena) {
     }
 
 RUN(each_instruction_on_each_type)
-RUN(scaling_and_tables)
+RUN(scaling)
 RUN(fused_multiply_add_rounds_once_where_the_hardware_does)
 RUN(casts_between_all_types)
 RUN(divisors_and_distances_that_are_constants)

@@ -79,11 +79,7 @@ static const double erf_near_f64[] = {0x1.06eba8214db69p-3,   -0x1.812746b0379e7
                                       0x1.f9a326c233146p-14,  -0x1.f4d2561aeafd4p-17, 0x1.b9e6509b9867dp-20,
                                       -0x1.5f6d925a0bc7ap-23, 0x1.fc4356498c2d9p-27,  -0x1.4e607b41a6416p-30,
                                       0x1.7f072188e194dp-34,  -0x1.29b9f1b3df556p-38};
-/* -log(1 - erf(x)) / x - 1, in x - ERF_CENTRE for f64 */
-static const double erf_exponent_f32[] = {0x1.06eba80000000p-3,   0x1.45f30a0000000p-1,   0x1.a4f31e0000000p-4,
-                                          -0x1.3932bc0000000p-6,  -0x1.0cddcc0000000p-12, 0x1.d897dc0000000p-10,
-                                          -0x1.8508260000000p-11, 0x1.5e3bd20000000p-13,  -0x1.5b7e420000000p-16,
-                                          0x1.0542f60000000p-20,  0x1.bc9dc00000000p-26};
+/* -log(1 - erf(x)) / x - 1 in x - ERF_CENTRE */
 static const double erf_exponent_f64[] = {
     0x1.841cabcc27437p+1,   0x1.d91593d0afa97p-1,   0x1.90558f0308032p-7,   -0x1.05d411a26f13fp-9,
     0x1.50b6d3d18525ap-12,  -0x1.a098df8bff9bbp-15, 0x1.e4a382185e8acp-18,  -0x1.ff1eb01624573p-21,
@@ -92,26 +88,14 @@ static const double erf_exponent_f64[] = {
     -0x1.97c8bd69b951ap-44, 0x1.295c1aca9a2bdp-47,  0x1.6a927346175e0p-52,  -0x1.3e72f863d979bp-51,
     0x1.4f877c069c403p-53,  -0x1.a797654051bbep-58, 0x1.81dfb8fd9cfd2p-60,  -0x1.75476d7a3a3e2p-59,
     0x1.f96aacbacd1c4p-62,  0x1.20d6ea10549e3p-64,  -0x1.12987db7a9bcdp-66};
-/* erf(t)/t - 1/2 in t - i ERF_STEP, i the entry: a row a coefficient */
-static const double erf_table_f32[7][8] = {
-    {0x1.41baea0000000p-1, 0x1.1108fc0000000p-1, 0x1.4a71360000000p-2, 0x1.eb9f0e0000000p-4, -0x1.86ccf00000000p-6,
-     -0x1.e34c040000000p-4, -0x1.73e8040000000p-3, -0x1.d10ec40000000p-3},
-    {0x0.0p+0, -0x1.56f9160000000p-2, -0x1.b3d4dc0000000p-2, -0x1.55d27e0000000p-2, -0x1.c3f8900000000p-3,
-     -0x1.29fe160000000p-3, -0x1.9f2fe20000000p-4, -0x1.3117aa0000000p-4},
-    {-0x1.81272a0000000p-2, -0x1.be9ed20000000p-3, 0x1.e224ba0000000p-6, 0x1.de291a0000000p-4, 0x1.760fe60000000p-4,
-     0x1.bda4400000000p-5, 0x1.07e94a0000000p-5, 0x1.4d063a0000000p-6},
-    {-0x0.0p+0, 0x1.5b5fdc0000000p-3, 0x1.d723620000000p-4, 0x1.72f1060000000p-8, -0x1.ad67ae0000000p-6,
-     -0x1.34e59a0000000p-6, -0x1.4c50f40000000p-7, -0x1.6b51380000000p-8},
-    {0x1.ce0f0a0000000p-4, 0x1.b126aa0000000p-6, -0x1.e3809a0000000p-5, -0x1.1a4b760000000p-5, -0x1.0b1c8a0000000p-10,
-     0x1.4c9fd20000000p-8, 0x1.9454c00000000p-9, 0x1.90fcc20000000p-10},
-    {0x0.0p+0, -0x1.8efb440000000p-5, -0x1.0a04440000000p-7, 0x1.150ffe0000000p-6, 0x1.b63d080000000p-8,
-     -0x1.cc94900000000p-13, -0x1.a32f020000000p-11, -0x1.a762700000000p-12},
-    {-0x1.ac8af60000000p-6, 0x1.1a98da0000000p-9, 0x1.00cc100000000p-6, -0x1.b4b2320000000p-13, -0x1.ee4c5c0000000p-9,
-     -0x1.aeaada0000000p-11, -0x1.78eaca0000000p-15, -0x1.85ca860000000p-14},
-};
+/* erf(x)/x - 1/4 as a quotient of polynomials in z = x^2, |x| <= ERF_MOST */
+static const double erf_over_f32[] = {0x1.c1baea0000000p-1,   0x1.e5d76e0000000p-5,  0x1.a43b460000000p-6,
+                                      -0x1.f9a99c0000000p-15, 0x1.aa5c180000000p-15, -0x1.6f47280000000p-17};
+static const double erf_under_f32[] = {0x1.0000000000000p+0,  0x1.fb9ef80000000p-2,  0x1.cee30e0000000p-4,
+                                       0x1.f3048c0000000p-7,  0x1.4e13820000000p-10, 0x1.f8e0b20000000p-15,
+                                       -0x1.1563ae0000000p-24};
 
 #define ERF_CENTRE 0x1.c000000000000p+1
-#define ERF_STEP 0x1.0c00000000000p-1
 #define ERF_MOST 0x1.f6147ae147ae1p+1
 #define TANH_NEAR 0x1.058793dd97f63p-2
 #define LOG2_E 0x1.71547652b82fep+0

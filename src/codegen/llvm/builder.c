@@ -258,21 +258,6 @@ IrValue build_variable(IrBuilder *b, IrType type, int count) {
     return ours(memory);
 }
 
-IrValue build_table(IrBuilder *b, int number, const double *entries, int count) {
-    char name[32];
-    snprintf(name, sizeof name, "table_%d", number);
-    LLVMValueRef values[MOST_LANES], memory = LLVMGetNamedGlobal(b->module, name);
-    LLVMTypeRef real = element_type(b, IR_F32);
-    if (memory) return ours(memory);
-    for (int i = 0; i < count; i++) values[i] = LLVMConstReal(real, entries[i]);
-    memory = LLVMAddGlobal(b->module, LLVMArrayType(real, (unsigned)count), name);
-    LLVMSetInitializer(memory, LLVMConstArray(real, values, (unsigned)count));
-    LLVMSetGlobalConstant(memory, 1);
-    LLVMSetLinkage(memory, LLVMPrivateLinkage);
-    LLVMSetUnnamedAddress(memory, LLVMGlobalUnnamedAddr);
-    return ours(memory);
-}
-
 /* --- lanes --- */
 
 static LLVMValueRef shuffled(IrBuilder *b, LLVMValueRef x, LLVMValueRef y, const int *from, int lanes) {
@@ -362,22 +347,6 @@ IrValue build_scale(IrBuilder *b, IrValue x, IrValue exponent) {
         LLVMValueRef u = piece_of(b, x, n * native, native), v = piece_of(b, exponent, n * native, native);
         LLVMValueRef args[] = {u, v, LLVMConstNull(LLVMTypeOf(u)), LLVMConstAllOnes(mask), i32_of(b, 4)};
         pieces[n] = intrinsic(b, name, NULL, 0, args, bits == 512 ? 5 : 4);
-    }
-    return joined(b, pieces, count, lanes);
-}
-
-/* A permutation with lanes as indices looks at the low bits alone; 16 entries repeat the table. */
-IrValue build_permute(IrBuilder *b, const double *entries, IrValue index, bool avx512) {
-    enum { ENTRIES = 8 };
-    int lanes = ir_lane_count(ir_type(index)), native = avx512 && lanes >= 2 * ENTRIES ? 2 * ENTRIES : ENTRIES;
-    int count = lanes > native ? lanes / native : 1;
-    LLVMValueRef pieces[MOST_LANES], values[2 * ENTRIES];
-    for (int i = 0; i < native; i++) values[i] = LLVMConstReal(element_type(b, IR_F32), entries[i % ENTRIES]);
-    LLVMValueRef table = LLVMConstVector(values, (unsigned)native);
-    const char *name = native == ENTRIES ? "llvm.x86.avx2.permps" : "llvm.x86.avx512.permvar.sf.512";
-    for (int n = 0; n < count; n++) {
-        LLVMValueRef args[] = {table, piece_of(b, index, n * native, native)};
-        pieces[n] = intrinsic(b, name, NULL, 0, args, 2);
     }
     return joined(b, pieces, count, lanes);
 }

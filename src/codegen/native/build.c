@@ -749,16 +749,6 @@ IrValue build_variable(IrBuilder *b, IrType type, int count) {
     return native_value(b, IR_POINTER, i);
 }
 
-IrValue build_table(IrBuilder *b, int number, const double *entries, int count) {
-    int64_t *bits = ARENA_ARRAY(b->arena, int64_t, count);
-    (void)number;
-    for (int n = 0; n < count; n++) bits[n] = real_bits(IR_F32, entries[n]);
-    Inst *i = inst_add(b, I_POOL, IR_POINTER, NULL, NULL, NULL);
-    i->bits = bits;
-    i->imm = count;
-    return native_value(b, IR_POINTER, i);
-}
-
 /* --- what is repeated instead of called --- */
 
 bool build_function_begin(IrBuilder *b, const char *name, IrType result, const IrType *parameters, int count) {

@@ -24,7 +24,6 @@ typedef enum InstOp {
     I_UNDEFINED,
     I_PARAMETER, /* imm: which */
     I_STACK,     /* address of imm bytes of the frame */
-    I_POOL,      /* address of the constants `bits`, lanes of them */
     I_PHI,
     I_GET, /* variable (before promotion alone) */
     /* arithmetic */
@@ -47,9 +46,8 @@ typedef enum InstOp {
     I_UNPACK, /* x and y; kind: 0 low, 1 high halves interleaved within 16 bytes */
     I_GROUPS, /* the even (kind 0) or odd (1) groups of 16 bytes of x, then of y */
     I_PERMUTE, /* lanes of x and y by the constant indices z; on AVX2 of x by those of y, of bytes within 16 or of 32 bits */
-    I_LOOKUP, /* lanes of the table x by the indices y */
-    I_FIRST,  /* lane 0 as a scalar */
-    I_ANY,    /* i1: of a mask */
+    I_FIRST, /* lane 0 as a scalar */
+    I_ANY,   /* i1: of a mask */
     /* memory: address x + y * scale + imm; y may be NULL */
     I_ADDRESS,
     I_LOAD,     /* z: mask or NULL */
@@ -85,7 +83,7 @@ struct Inst {
     Inst *args[4];
     Inst *variable;      /* GET, SET */
     Inst *forward;       /* what takes its place */
-    const int64_t *bits; /* [lanes] of VCONST, POOL: each lane's */
+    const int64_t *bits; /* [lanes] of VCONST: each lane's */
     Block *block;
     VEC(PhiArg) incoming;
 };

@@ -221,7 +221,7 @@ static void trim_phis(IrBuilder *b) {
 /* --- equal values --- */
 
 static bool is_pure(const Inst *i) {
-    return (i->op <= I_POOL && i->op != I_PARAMETER) || (i->op >= I_BINOP && i->op <= I_ADDRESS);
+    return (i->op <= I_STACK && i->op != I_PARAMETER) || (i->op >= I_BINOP && i->op <= I_ADDRESS);
 }
 
 static uint64_t hash_inst(const Inst *i) {
@@ -229,8 +229,7 @@ static uint64_t hash_inst(const Inst *i) {
                       i->imm};
     for (int a = 0; a < 4; a++) key[2 + a] = i->args[a] ? i->args[a]->number : -1;
     uint64_t hash = hash_bytes(key, sizeof key, 0);
-    size_t bits = i->op == I_POOL ? (size_t)i->imm : i->lanes;
-    return i->bits ? hash_bytes(i->bits, bits * sizeof *i->bits, hash) : hash;
+    return i->bits ? hash_bytes(i->bits, (size_t)i->lanes * sizeof *i->bits, hash) : hash;
 }
 
 static bool same_inst(const Inst *i, const Inst *j) {
@@ -239,11 +238,10 @@ static bool same_inst(const Inst *i, const Inst *j) {
         return false;
     for (int a = 0; a < 4; a++)
         if (i->args[a] != j->args[a]) return false;
-    size_t bits = i->op == I_POOL ? (size_t)i->imm : i->lanes;
-    return !i->bits || memcmp(i->bits, j->bits, bits * sizeof *i->bits) == 0;
+    return !i->bits || memcmp(i->bits, j->bits, (size_t)i->lanes * sizeof *i->bits) == 0;
 }
 
-static bool is_placeless(const Inst *i) { return i->op <= I_POOL && i->op != I_PARAMETER; }
+static bool is_placeless(const Inst *i) { return i->op <= I_STACK && i->op != I_PARAMETER; }
 
 static void share(IrBuilder *b) {
     int room = 256;

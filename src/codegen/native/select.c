@@ -132,15 +132,6 @@ static int use(Select *s, Inst *i) {
         c->displacement = (int)i->imm;
         return reg;
     }
-    if (i->op == I_POOL) {
-        int64_t words[8] = {0};
-        int reg = reg_new(m, CLASS_INTEGER), size = 4;
-        for (int n = 0; n < i->imm && n < 64 / size; n++) memcpy((char *)words + size * n, &i->bits[n], (size_t)size);
-        Code *c = code(s, X_LEA, reg, 0, 0);
-        c->memory = true;
-        c->pool = 1 + pool_place(m, words, 64);
-        return reg;
-    }
     if (!i->reg) i->reg = reg_new(m, class_of(i));
     return i->reg;
 }
@@ -954,11 +945,6 @@ static void xor_of_three(Select *s, const Inst *i) {
     c->tied = c->early = true;
 }
 
-static void lookup(Select *s, const Inst *i) {
-    int table = use(s, i->args[0]), indices = use(s, i->args[1]), length = length_of(i);
-    vector_code(s, X_VPERMPS, length < 1 ? 1 : length, i->reg, indices, table);
-}
-
 static void first(Select *s, const Inst *i) {
     Inst *x = i->args[0];
     int from = use(s, x);
@@ -1141,7 +1127,6 @@ static void select_inst(Select *s, const Block *block, const Inst *i) {
     case I_UNPACK: unpack(s, i); return;
     case I_GROUPS: groups(s, i); return;
     case I_PERMUTE: permute(s, i); return;
-    case I_LOOKUP: lookup(s, i); return;
     case I_FIRST: first(s, i); return;
     case I_ANY: {
         any_flags(s, i);
@@ -1224,7 +1209,7 @@ static void request_phis(Select *s) {
             use(s, i);
             for (int a = 0; a < i->incoming.count; a++) {
                 Inst *value = i->incoming.items[a].value;
-                if (value->op > I_POOL || value->op == I_PARAMETER) use(s, value);
+                if (value->op > I_STACK || value->op == I_PARAMETER) use(s, value);
             }
         }
 }

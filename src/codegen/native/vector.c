@@ -228,23 +228,3 @@ IrValue build_any(IrBuilder *b, IrValue condition) {
     }
     return native_value(b, IR_I1, inst_add(b, I_ANY, IR_I1, condition->parts[0], NULL, NULL));
 }
-
-/* Entries that repeat until they fill a register; the hardware looks at the low bits of an index alone. */
-IrValue build_permute(IrBuilder *b, const double *entries, IrValue index, bool avx512) {
-    enum { ENTRIES = 8 };
-    IrType type = ir_lanes(IR_F32, ir_lane_count(index->type));
-    IrValue v = native_value_new(b, type);
-    int lanes = part_lanes(b, type) < ENTRIES ? ENTRIES : part_lanes(b, type);
-    int64_t bits[MOST_LANES];
-    (void)avx512;
-    for (int n = 0; n < lanes; n++) {
-        float entry = (float)entries[n % ENTRIES];
-        int32_t word;
-        memcpy(&word, &entry, sizeof word);
-        bits[n] = word;
-    }
-    Inst *table = inst_constant(b, ir_lanes(IR_F32, lanes), bits);
-    for (int p = 0; p < v->count; p++)
-        v->parts[p] = inst_add(b, I_LOOKUP, part_type(b, type), table, index->parts[p], NULL);
-    return v;
-}

@@ -195,7 +195,6 @@ IrValue render_arithmetic(Render *r, const KernelInst *inst, IrValue *v) {
     case K_PARAM: return r->params[inst->bits];
     case K_FMA: return fused(r, v);
     case K_SCALE: return special_scale(r, inst, v[0], v[1]);
-    case K_TABLE: return special_table(r, inst, v[0]);
     case K_NEG: return negate(r, inst, v[0]);
     case K_ABS: return absolute(r, inst, v[0]);
     case K_SQRT: return build_unary(r->builder, IR_SQRT, v[0]);

@@ -155,8 +155,6 @@ void build_prefetch(IrBuilder *b, IrValue pointer, int cache); /* into the first
 void build_fence(IrBuilder *b);                                /* x86: stores around the caches are seen by others */
 /* Memory for one value, which becomes a register, or for `count`, one behind the other. It lives as long as the call. */
 IrValue build_variable(IrBuilder *b, IrType type, int count);
-IrValue build_table(IrBuilder *b, int number, const double *entries,
-                    int count); /* f32, in constant memory: its address */
 
 /* Lanes. */
 IrValue build_splat(IrBuilder *b, IrValue scalar, int lanes);
@@ -167,9 +165,8 @@ IrValue build_insert_lanes(IrBuilder *b, IrValue vector, IrValue piece, int lane
 IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int lanes);
 IrValue build_any(IrBuilder *b, IrValue condition); /* i1: whether any lane is set */
 
-/* What only some instruction sets have: AVX-512's a * 2^b, and entries[index & 7] of floats by a permutation (AVX2). */
+/* What only some instruction sets have: AVX-512's a * 2^b. */
 IrValue build_scale(IrBuilder *b, IrValue x, IrValue exponent);
-IrValue build_permute(IrBuilder *b, const double *entries, IrValue index, bool avx512);
 
 /* Functions inside, by their names: begin says whether it has to be built now (its parameters: build_parameter; no other
  * values of the caller), until end. An implementation without them has begin answer false, and build_call gives NULL: then

@@ -6,7 +6,7 @@
  *   arithmetic.c, convert.c   instructions that compute
  *   reduce.c    accumulators
  *   random.c    Philox
- *   special.c   what some instruction sets have: scaling, tables, division of many by one
+ *   special.c   what some instruction sets have: scaling, division of many by one
  *   transpose.c tiles
  *   pieces.c    the order of long bodies' instructions
  *   ahead.c     what will be read next
@@ -211,7 +211,6 @@ IrValue fused(Render *r, IrValue *v); /* v[0] * v[1] + v[2] rounded once */
 
 /* special.c */
 IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b);
-IrValue special_table(Render *r, const KernelInst *inst, IrValue index);
 void render_divide_row(Render *r, int inst); /* K_DIV with bits = 1, all copies */
 
 /* convert.c */

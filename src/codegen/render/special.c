@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instructions that some sets have and others are spared: scaling by a power of two, tables of eight, division of many
+/* Instructions that some sets have and others are spared: scaling by a power of two, division of many
  * by one. Every set gets the same values. */
 #include "base/math/divide.h"
 #include "codegen/render/render.h"
@@ -37,28 +37,6 @@ static IrValue scale_by_factors(Render *r, IrValue a, IrValue b, bool wide, bool
 IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b) {
     bool wide = inst->dtype == DT_F64;
     return r->isa.avx512 ? build_scale(r->builder, a, b) : scale_by_factors(r, a, b, wide, inst->bits);
-}
-
-/* --- tables --- */
-
-static IrValue table_by_loads(Render *r, int64_t number, IrValue index) {
-    IrValue memory = build_table(r->builder, (int)number, kernel_table(number), TABLE_ENTRIES);
-    int lanes = type_lane_count(ir_type(index));
-    IrValue low = build_and(r->builder, index, constant_int(r, ir_type(index), TABLE_ENTRIES - 1));
-    IrValue result = ir_undefined(r->builder, type_lanes(IR_F32, lanes));
-    for (int i = 0; i < lanes; i++) {
-        IrValue n = lanes > 1 ? build_extract(r->builder, low, i) : low;
-        IrValue at = build_offset(r->builder, memory, build_cast(r->builder, IR_ZEXT, n, IR_I64), 4);
-        IrValue entry = build_load(r->builder, IR_F32, at, 4);
-        result = lanes > 1 ? build_insert(r->builder, result, entry, i) : entry;
-    }
-    return result;
-}
-
-IrValue special_table(Render *r, const KernelInst *inst, IrValue index) {
-    bool permutes = r->isa.avx2 && type_lane_count(ir_type(index)) > 1;
-    return permutes ? build_permute(r->builder, kernel_table(inst->bits), index, r->isa.avx512)
-                    : table_by_loads(r, inst->bits, index);
 }
 
 /* --- many divided by one (divide.h) --- */

@@ -203,21 +203,6 @@ static const char *scaled(GpuRender *r, DType t, const char *a, const char *b) {
     return F("%s(%s, %s)", name, a, b);
 }
 
-static const char *looked_up(GpuRender *r, int64_t number, const char *index) {
-    const char *name = F("table_%d", (int)number);
-    Text text = text_make(r->arena);
-    text_add(&text, "FUNCTION f32 %s(i32 i) {\n    const f32 entries[%d] = {", name, TABLE_ENTRIES);
-    for (int i = 0; i < TABLE_ENTRIES; i++) {
-        double entry = kernel_table(number)[i];
-        int64_t bits;
-        memcpy(&bits, &entry, sizeof bits);
-        text_add(&text, i ? ", %s" : "%s", float_literal(r, DT_F32, bits));
-    }
-    text_add(&text, "};\n    return entries[i & %d];\n}\n\n", TABLE_ENTRIES - 1);
-    need_helper(r, name, text.data);
-    return F("%s(%s)", name, index);
-}
-
 /* --- many divided by one (base/math/divide.h) --- */
 static const char *number(GpuRender *r, double value) {
     int64_t bits;
@@ -271,7 +256,6 @@ static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *
     case K_REM: return real ? F("fmod_%s(%s, %s)", suffix, v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_FMA: return F("fma_%s(%s, %s, %s)", suffix, v[0], v[1], v[2]);
     case K_SCALE: return scaled(r, t, v[0], v[1]);
-    case K_TABLE: return looked_up(r, inst->bits, v[0]);
     case K_NEG: return real ? F("-%s", v[0]) : F("(%s)(0 - (%s)%s)", compute_type(t), unsigned_type(t), v[0]);
     case K_ABS:
         if (real) return F("fabs_%s(%s)", suffix, v[0]);
