@@ -70,22 +70,23 @@ static double *kernel_magnitudes(const WinogradMatrices *m, const Tensor *w, Are
 const double *winograd_magnitudes(const AnchorCase *c, const int64_t *pads, const int64_t *result, Arena *arena) {
     const WinogradMatrices m = winograd_matrices();
     const Tensor *x = c->tensors[0], *w = c->tensors[1];
-    int64_t inputs = w->dims[1], outputs = w->dims[0];
+    int64_t inputs = w->dims[1], outputs = w->dims[0], channels = x->dims[3], groups = channels / inputs;
     const double *kernels = kernel_magnitudes(&m, w, arena);
     double *magnitudes = ARENA_ARRAY(arena, double, result[0] * result[1] * result[2] * outputs + 1);
-    double *pieces = ARENA_ARRAY(arena, double, inputs * 36 + 1), raw[36], sums[36], block[16];
+    double *pieces = ARENA_ARRAY(arena, double, channels * 36 + 1), raw[36], sums[36], block[16];
     for (int64_t n = 0; n < result[0]; n++)
         for (int64_t y = 0; y < result[1]; y += 4)
             for (int64_t q = 0; q < result[2]; q += 4) {
                 Piece piece = {x, n, y - pads[0], q - pads[1]};
-                for (int64_t k = 0; k < inputs; k++) {
+                for (int64_t k = 0; k < channels; k++) {
                     piece_magnitudes(&piece, k, raw);
                     both_sides(m.input[0], 6, 6, raw, pieces + k * 36);
                 }
                 for (int64_t o = 0; o < outputs; o++) {
+                    const double *own = pieces + o / (outputs / groups) * inputs * 36;
                     memset(sums, 0, sizeof sums);
                     for (int64_t k = 0; k < inputs; k++)
-                        for (int i = 0; i < 36; i++) sums[i] += kernels[(o * inputs + k) * 36 + i] * pieces[k * 36 + i];
+                        for (int i = 0; i < 36; i++) sums[i] += kernels[(o * inputs + k) * 36 + i] * own[k * 36 + i];
                     both_sides(m.output[0], 4, 6, sums, block);
                     for (int64_t i = 0; i < 16; i++)
                         if (y + i / 4 < result[1] && q + i % 4 < result[2])

@@ -307,6 +307,21 @@ Test(convolutions, winograd_extents_paddings_and_channels) {
         }
 }
 
+/* Of groups whose channels are no whole vectors, too. */
+Test(convolutions, winograd_in_groups) {
+    static const Shape shapes[] = {
+        {"winograd", 1, {11, 18}, 2, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_RELU}, 2},
+        {"winograd", 2, {7, 9}, 5, 17, 20, {3, 3}, {1, 1}, {1, 1}, {1, 0, 2, 1}, {ANCHOR_CHANNELS, ANCHOR_TANH}, 2},
+        {"winograd", 1, {30, 5}, 3, 20, 9, {3, 3}, {1, 1}, {1, 1}, {0, 2, 1, 0}, {ANCHOR_BIAS, ANCHOR_ADD}, 2},
+        {"winograd", 1, {4, 4}, 7, 16, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
+        {"winograd", 1, {14, 14}, 4, 64, 72, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check(&shapes[i], i);
+        check_type(&shapes[i], DT_F16, i);
+    }
+}
+
 /* Bytes, exactly: channels that fill no quad, numbers at their ends, paddings of any value. */
 Test(convolutions, winograd_of_bytes) {
     static const int64_t inputs[] = {32, 33, 47, 64, 130}, outputs[] = {16, 17, 40, 72, 100},
@@ -364,6 +379,7 @@ Test(convolutions, winograd_by_weights_of_a_run) {
     static const Shape shapes[] = {
         {"winograd", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_RELU}, 2},
         {"winograd", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 0, 2, 1}, .transposed = true},
+        {"winograd", 3, {38, 41}, 2, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 0, 2, 1}, {ANCHOR_BIAS}, 1},
         {"packed", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, .direct = true},
         {"packed", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, .direct = true, .transposed = true},
     };
@@ -479,7 +495,8 @@ Test(convolutions, winograd_stays_away) {
         {"packed", 1, {9, 9}, 1, 32, 32, {3, 3}, {2, 1}, {1, 1}, {1, 1, 1, 1}},
         {"packed", 1, {9, 9}, 1, 32, 32, {3, 3}, {1, 1}, {1, 2}, {1, 1, 1, 1}},
         {"packed", 1, {9, 9}, 1, 32, 32, {3, 1}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
-        {"packed", 1, {9, 9}, 2, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"packed", 1, {9, 9}, 2, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, .transposed = true},
+        {"packed", 1, {9, 9}, 8, 8, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
         {"packed", 1, {9, 9}, 1, 3, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
         {"packed", 1, {9, 9}, 1, 32, 3, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
         {"packed", 1, {7, 7}, 1, 256, 256, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
