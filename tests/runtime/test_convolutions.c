@@ -159,6 +159,47 @@ Test(convolutions, depthwise_kernels_strides_dilations_paddings_and_channels) {
             }
 }
 
+Test(convolutions, groups_of_two_and_four_channels) {
+    static const int64_t groups[] = {2, 3, 4, 5, 8, 9, 17, 33}, extents[] = {1, 2, 3, 7, 9, 14, 17, 28, 41},
+                         kernels[] = {1, 2, 3, 5, 7};
+    static const AnchorStep steps[][3] = {{ANCHOR_BIAS, ANCHOR_RELU},
+                                          {ANCHOR_BIAS, ANCHOR_SWISH},
+                                          {ANCHOR_BIAS, ANCHOR_ADD},
+                                          {ANCHOR_CHANNELS, ANCHOR_TANH}};
+    uint64_t seed = 0;
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
+            for (int64_t stride = 1; stride <= 3; stride++)
+                for (int64_t width = 2; width <= 4; width += 2, seed++) {
+                    Shape s = {"depthwise",
+                               1 + (int64_t)seed % 2,
+                               {extents[seed % 9], extents[seed / 2 % 9]},
+                               groups[g],
+                               width,
+                               width,
+                               {seed % 5 ? kernels[k] : 1 + (int64_t)seed % 3, kernels[k]},
+                               {seed % 7 ? stride : 1, stride},
+                               {1 + seed % 6 / 5, 1 + seed % 4 / 3}};
+                    for (int i = 0; i < 4; i++) s.pads[i] = (int64_t)(seed >> i) % (kernels[k] + 1);
+                    memcpy(s.steps, steps[seed % 4], sizeof steps[0]);
+                    s.step_count = seed % 3 ? 2 : 0;
+                    check(&s, seed);
+                    check_type(&s, DT_F16, seed);
+                }
+}
+
+/* In pairs or fours they are products where they are of other types, transposed, or do not give as many. */
+Test(convolutions, other_groups_are_products) {
+    Shape s = {"packed", 1, {6, 19}, 5, 4, 4, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}};
+    check_type(&s, DT_F64, 0);
+    check_type(&s, DT_I32, 0);
+    s.outputs = 2;
+    check(&s, 0);
+    s.outputs = 4;
+    s.transposed = true;
+    check(&s, 0);
+}
+
 Test(convolutions, depthwise_with_epilogues) {
     static const Shape shapes[] = {
         {"depthwise", 1, {9, 30}, 40, 1, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS}, 1},
@@ -560,14 +601,14 @@ static void fill(float *to, int count, uint64_t *state) {
 enum { LINE_CHANNELS = 37, LINE_PIXELS = 60, LINE_ROWS = 3, LINE_POSITIONS = 21, FILLER = 0x7fc0dead };
 
 typedef struct LineCase {
-    int taps, vectors;
+    int taps, vectors, group;                       /* group: channels of one */
     int64_t first, pixels, position_step, tap_step; /* pixels */
     int64_t count;
     int columns;
 } LineCase;
 
 static void check_line(const TileIsa *isa, LineKind kind, const LineCase *l, uint64_t *state) {
-    static float x[LINE_ROWS][LINE_PIXELS * LINE_CHANNELS], w[LINE_ROWS * 11 * 32], bias[64],
+    static float x[LINE_ROWS][LINE_PIXELS * LINE_CHANNELS], w[LINE_ROWS * 11 * 4 * 32], bias[64],
         y[LINE_POSITIONS][LINE_CHANNELS];
     const int lanes = isa->f32.lanes, width = l->vectors * lanes, column = 3;
     LineRow rows[LINE_ROWS];
@@ -577,7 +618,7 @@ static void check_line(const TileIsa *isa, LineKind kind, const LineCase *l, uin
         fill(x[r], LINE_PIXELS * LINE_CHANNELS, state);
         rows[r] = (LineRow){x[r], (LINE_ROWS - 1 - r) * l->taps};
     }
-    fill(w, LINE_ROWS * l->taps * width, state);
+    fill(w, LINE_ROWS * l->taps * l->group * width, state);
     fill(bias, 64, state);
     for (int i = 0; i < LINE_POSITIONS; i++) {
         results[i] = y[i];
@@ -611,12 +652,15 @@ static void check_line(const TileIsa *isa, LineKind kind, const LineCase *l, uin
                 for (int t = 0; t < l->taps; t++) {
                     int64_t pixel = l->first + i * l->position_step + t * l->tap_step;
                     if (pixel < 0 || pixel >= l->pixels) continue;
-                    double term =
-                        (double)x[r][pixel * LINE_CHANNELS + j] * (double)w[(rows[r].tap + t) * width + j - column];
-                    exact += term, magnitude += fabs(term);
+                    const int first = column + (j - column) / l->group * l->group;
+                    for (int k = 0; k < l->group; k++) {
+                        double term = (double)x[r][pixel * LINE_CHANNELS + first + k] *
+                                      (double)w[((rows[r].tap + t) * l->group + k) * width + j - column];
+                        exact += term, magnitude += fabs(term);
+                    }
                 }
             cr_assert(rounding_agrees(DT_F32, (double)y[i][j], exact,
-                                      rounding_gamma(DT_F32, LINE_ROWS * l->taps + 1) * magnitude),
+                                      rounding_gamma(DT_F32, LINE_ROWS * l->taps * l->group + 1) * magnitude),
                       "%s, kind %d, %d taps, %d vectors: position %d of %d, column %d: %g, not %g", isa->name, kind,
                       l->taps, l->vectors, (int)i, (int)l->count, j, (double)y[i][j], exact);
         }
@@ -625,9 +669,11 @@ static void check_line(const TileIsa *isa, LineKind kind, const LineCase *l, uin
 Test(convolutions, lines_of_all_instruction_sets) {
     static const struct {
         LineKind kind;
-        int taps, step;
-    } kinds[] = {{LINE_3X1, 3, 1}, {LINE_3X2, 3, 2}, {LINE_5X1, 5, 1}, {LINE_5X2, 5, 2}, {LINE_7X1, 7, 1},
-                 {LINE_ANY, 1, 1}, {LINE_ANY, 2, 3}, {LINE_ANY, 7, 1}, {LINE_ANY, 11, 1}};
+        int taps, step, group;
+    } kinds[] = {{LINE_3X1, 3, 1, 1},   {LINE_3X2, 3, 2, 1},   {LINE_5X1, 5, 1, 1},   {LINE_5X2, 5, 2, 1},
+                 {LINE_7X1, 7, 1, 1},   {LINE_ANY, 1, 1, 1},   {LINE_ANY, 2, 3, 1},   {LINE_ANY, 7, 1, 1},
+                 {LINE_ANY, 11, 1, 1},  {LINE_PAIRS, 3, 1, 2}, {LINE_PAIRS, 1, 2, 2}, {LINE_FOURS, 3, 1, 4},
+                 {LINE_FOURS, 3, 2, 4}, {LINE_FOURS, 1, 1, 4}};
     const TileIsa *sets[3];
     int count = all_sets(sets);
     uint64_t state = 3;
@@ -638,8 +684,10 @@ Test(convolutions, lines_of_all_instruction_sets) {
                     for (int64_t before = 0; before < 4; before++) {
                         int lanes = sets[s]->f32.lanes, missing = anchor_case_below(&state, lanes);
                         int64_t spacing = 1 + anchor_case_below(&state, 2);
-                        LineCase l = {kinds[k].taps, vectors, -before, 0, kinds[k].step * spacing, spacing, positions};
-                        l.columns = vectors * lanes - missing;
+                        const int group = kinds[k].group;
+                        LineCase l = {kinds[k].taps,           vectors, group,    -before, 0,
+                                      kinds[k].step * spacing, spacing, positions};
+                        l.columns = (vectors * lanes - missing + group - 1) / group * group;
                         int64_t needed = (positions - 1) * l.position_step + (l.taps - 1) * l.tap_step + 1 - before;
                         l.pixels = needed - anchor_case_below(&state, 4);
                         if (l.pixels < 1) l.pixels = 1;

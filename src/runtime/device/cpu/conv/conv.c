@@ -38,6 +38,11 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     return NULL;
 }
 
+/* Groups of two or four channels (depthwise.c); a transposed convolution's weight does not lie in lines of columns. */
+static bool goes_along_lines(const CpuAnchor *anchor, const Conv *c) {
+    return (c->inputs == 2 || c->inputs == 4) && !c->transposed && anchor->type == DT_F32 && anchor->dtype != DT_U8;
+}
+
 static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *c) {
     if (w->rank != c->spatial + 2) return anchor_wrong(anchor, "attributes and ranks do not fit together");
     int64_t total = 1, dims[MAX_RANK], steps[MAX_RANK];
@@ -55,7 +60,7 @@ static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *
         return anchor_wrong(anchor, "the weight's channels do not divide into the groups");
     c->inputs = c->transposed ? dims[0] / c->group : dims[1];
     c->outputs = c->transposed ? dims[1] : dims[0] / c->group;
-    c->depthwise = c->group > 1 && c->inputs == 1 && c->outputs == 1;
+    c->depthwise = c->group > 1 && c->inputs == c->outputs && (c->inputs == 1 || goes_along_lines(anchor, c));
     c->channels = c->inputs * c->group;
     return NULL;
 }
@@ -167,7 +172,7 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
                              .groups = c->group,
                              .columns = c->outputs * c->tiled,
                              .depth = c->winograd && c->quads ? 2 * c->inputs : c->inputs};
-        if (c->depthwise) p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1;
+        if (c->depthwise) p->weight.groups = 1, p->weight.columns = c->group * c->outputs;
         p->weight.taps = c->winograd ? c->winograd : p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
         size_t bytes;
         TRY(weight_bytes(&p->weight, &bytes));
@@ -253,7 +258,7 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
         tap_places(c, p, taps);
         WeightSource source = {.data = w, .halves = c->halves, .taps = taps, .scale = 1};
         source.group = c->inputs * c->outputs * kernel;
-        source.column = c->depthwise || c->transposed ? kernel : p->weight.depth * kernel;
+        source.column = c->transposed ? kernel : p->weight.depth * kernel;
         if (c->tiled > 1) source.column = 1;
         source.depth = c->transposed ? c->outputs * kernel : kernel;
         if (c->turned) source.column = c->weight_steps[0], source.depth = c->weight_steps[1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Depthwise convolutions: a channel is met by its own kernel alone, so there is nothing to share between columns of a
- * product. The tiles go along lines of positions instead (tile.h, LinesCall).
+ * product. Those in groups of two or four channels are alike: products would leave most of a vector empty. The tiles go along lines of positions instead (tile.h, LinesCall).
  *
  * A unit is a line of the result or a piece of a long one; a slice is a few units after each other and a range of
  * panels. Panel after panel, all units of the slice are computed, so that the lines that neighbouring units share are
@@ -193,7 +193,7 @@ static void run_panels(const Cut *cut, const Unit *units, int64_t count, int64_t
         const void *weight = (const char *)w->data + panel.at;
         int64_t width = (int64_t)panel.vectors * w->set->lanes;
         if (w->form.kind) {
-            tile_isa()->widen(&(WidenCall){&w->form, weight, width, 0, w->taps, memory->wide});
+            tile_isa()->widen(&(WidenCall){&w->form, weight, width, 0, w->taps * w->depth, memory->wide});
             weight = memory->wide;
         }
         run_panel(cut, units, count, epilogue, &panel, weight, memory);
@@ -239,7 +239,8 @@ static LineKind kind_of(const Cut *cut) {
     int64_t taps = cut->walk->taps[2], step = cut->walk->input_step[2];
     static const LineKind kinds[LINE_TAPS + 1][3] = {
         [3] = {LINE_ANY, LINE_3X1, LINE_3X2}, [5] = {LINE_ANY, LINE_5X1, LINE_5X2}, [7] = {LINE_ANY, LINE_7X1}};
-    int64_t stride = step / cut->tap_step;
+    int64_t stride = step / cut->tap_step, width = cut->weight->depth;
+    if (width > 1) return width == 2 ? LINE_PAIRS : LINE_FOURS;
     bool shared = taps <= LINE_TAPS && step % cut->tap_step == 0 && stride >= 1 && stride <= 2;
     return shared ? kinds[taps][stride] : LINE_ANY;
 }
@@ -274,7 +275,7 @@ static void size_memory(Loop *loop) {
         size_t units = (size_t)cut->slice_units;
         size_t rows = lines(units * (size_t)(cut->walk->taps[0] * cut->walk->taps[1]) * sizeof(LineRow)),
                results = lines(units * (size_t)cut->positions * sizeof(void *)),
-               wide = w->form.kind ? (size_t)(w->taps * w->set->vectors * w->set->lanes) * sizeof(float) : 0;
+               wide = w->form.kind ? (size_t)(w->taps * w->depth * w->set->vectors * w->set->lanes) * sizeof(float) : 0;
         if (rows > loop->rows_bytes) loop->rows_bytes = rows;
         if (results > loop->results_bytes) loop->results_bytes = results;
         if (wide > panel) panel = wide;
@@ -356,7 +357,7 @@ Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, cons
     int64_t slices = 0;
     for (int64_t i = 0; i < count; i++)
         work += (double)(walks[i].sizes->batch * walks[i].count[0] * walks[i].count[1] * walks[i].count[2]) *
-                (double)(phases[i].weight.columns * most(1, phases[i].weight.taps));
+                (double)(phases[i].weight.columns * most(1, phases[i].weight.taps * phases[i].weight.depth));
     if (work < ALONE_WORK) pool = NULL;
     int64_t wanted = pool ? ceil_div(pool_threads(pool) * SLICES_A_THREAD, count) : 1;
     void *memory;

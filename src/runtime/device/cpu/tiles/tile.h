@@ -138,7 +138,8 @@ typedef struct LineRow {
  *     result[i][column + j] = sum over rows r, taps t of
  *         x(r)[first + i * position_step + t * tap_step + column + j] * weight[tap(r) + t][j] + bias[column + j] + addend
  *
- * without the taps whose place first + ... is not in [0, limit): the padding. */
+ * without the taps whose place first + ... is not in [0, limit): the padding. Of groups of g channels each product is a sum over those of
+ * column + j's, k, by weight[(tap(r) + t) g + k][j]. */
 typedef struct LinesCall {
     TileCall
         ends; /* its results ([count]), columns, bias, addend, bounds, weight, weight_stride (between taps), taps */
@@ -148,8 +149,18 @@ typedef struct LinesCall {
     int64_t count;
 } LinesCall;
 
-/* How taps and positions lie: taps of a row by positions' distance in taps. */
-typedef enum LineKind { LINE_ANY, LINE_3X1, LINE_3X2, LINE_5X1, LINE_5X2, LINE_7X1, LINE_KINDS } LineKind;
+/* How taps and positions lie: taps of a row by positions' distance in taps; or, with any of them, groups of 2 or 4 channels, of f32 alone. */
+typedef enum LineKind {
+    LINE_ANY,
+    LINE_3X1,
+    LINE_3X2,
+    LINE_5X1,
+    LINE_5X2,
+    LINE_7X1,
+    LINE_PAIRS,
+    LINE_FOURS,
+    LINE_KINDS
+} LineKind;
 
 enum { LINE_TILE = 8, LINE_TAPS = 7, LINE_VECTORS = 2 };
 

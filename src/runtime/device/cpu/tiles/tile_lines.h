@@ -4,7 +4,7 @@
  * Sums of up to LINE_TILE positions stay in registers. Where positions are one or two taps apart, a row of the kernel
  * does, too, and each column of the input is read once and met by all taps that reach it: of a 3x3 kernel, 13 loads for
  * 24 products. Longer rows, of positions one tap apart, are met three taps at a time. Columns in the padding are left
- * out. An element's sum is taken in the order of the taps, wherever in a tile its position falls. */
+ * out. Of groups of two or four channels each is met in turn, spread over its group's lanes. An element's sum is taken in the order of the taps, wherever in a tile its position falls. */
 
 /* Vectors of a panel's columns at one place of the input; the last may be partial. */
 typedef struct NAME(Columns) {
@@ -72,9 +72,32 @@ typedef struct NAME(Part) {
 } NAME(Part);
 #define PART NAME(Part)
 
-/* Positions are `stride` columns apart. */
+#if IS_F32
+#if VECTOR_BYTES == 64
+#define LINE_SPREAD(x, lanes) ((V)_mm512_permute_ps((__m512)(x), lanes))
+#elif VECTOR_BYTES == 32
+#define LINE_SPREAD(x, lanes) ((V)_mm256_permute_ps((__m256)(x), lanes))
+#else
+#define LINE_SPREAD(x, lanes) __builtin_shufflevector(x, x, (lanes)&3, (lanes) >> 2 & 3, (lanes) >> 4 & 3, (lanes) >> 6)
+#endif
+#endif
+
+/* Lane `lane` of each `width` lanes in all of them. */
+TILE_INLINE V NAME(spread)(V x, const int width, const int lane) {
+#if IS_F32
+    if (width == 2) return lane ? LINE_SPREAD(x, 0xF5) : LINE_SPREAD(x, 0xA0);
+    if (width == 4 && lane < 2) return lane ? LINE_SPREAD(x, 0x55) : LINE_SPREAD(x, 0x00);
+    if (width == 4) return lane == 2 ? LINE_SPREAD(x, 0xAA) : LINE_SPREAD(x, 0xFF);
+#endif
+    (void)width, (void)lane;
+    return x;
+}
+#undef LINE_SPREAD
+
+/* Positions are `stride` columns apart; channel `lane` of groups of `width`. */
 TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                                 const int nv, const Padded padded, const bool rest, const int taps, const int stride) {
+                                 const int nv, const Padded padded, const bool rest, const int taps, const int stride,
+                                 const int width, const int lane) {
     if (padded) TILE_HOLD_ADDRESS(part.inside); /* else each bit waits in memory by itself */
     V tap[LINE_TAPS][LINE_VECTORS];
     TILE_UNROLL
@@ -89,7 +112,7 @@ TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROW
         V column[LINE_VECTORS];
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
-            column[j] = NAME(load_line)(part.x, j, nv, rest, c);
+            column[j] = NAME(spread)(NAME(load_line)(part.x, j, nv, rest, c), width, lane);
             TILE_HOLD(column[j]); /* else each product would load it again */
         }
         TILE_UNROLL
@@ -121,7 +144,7 @@ TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, cons
     for (; row < end; row++) {
         part.x = (uintptr_t)row->x + (uintptr_t)first;
         part.weight = (const T *)call->ends.weight + row->tap * part.weight_stride + c->weight;
-        NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, stride);
+        NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, stride, 1, 0);
     }
 }
 
@@ -134,7 +157,7 @@ TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row,
     if (padded) part.inside = NAME(inside)(first, call->position_step, call->limit, m - 1 + taps);
     part.x = (uintptr_t)row->x + (uintptr_t)((first + c->column) * (int64_t)sizeof(T));
     part.weight = (const T *)call->ends.weight + (row->tap + t) * part.weight_stride + c->weight;
-    NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, 1);
+    NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, 1, 1, 0);
     return t + taps;
 }
 
@@ -147,6 +170,25 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
         int64_t t = 0;
         while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 3);
         while (t < taps) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 1);
+    }
+}
+
+/* Of groups: tap by tap, and of each channel by channel. */
+TILE_INLINE void NAME(group_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
+                                     V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                                     const Padded padded, const bool rest, const int width) {
+    PART part = {.step = call->position_step * (int64_t)sizeof(T)};
+    for (int r = 0; r < call->row_count; r++) {
+        const LineRow *row = &call->rows[r];
+        part.weight = (const T *)call->ends.weight + row->tap * width * call->ends.weight_stride + c->weight;
+        int64_t at = first;
+        for (int64_t t = 0; t < call->ends.taps; t++, at += call->tap_step) {
+            if (padded) part.inside = NAME(inside)(at, call->position_step, call->limit, m);
+            part.x = (uintptr_t)row->x + (uintptr_t)((at + c->column) * (int64_t)sizeof(T));
+            TILE_UNROLL
+            for (int lane = 0; lane < width; lane++, part.weight += call->ends.weight_stride)
+                NAME(meet_taps)(part, c, acc, m, nv, padded, rest, 1, 1, width, lane);
+        }
     }
 }
 
@@ -192,7 +234,9 @@ static __attribute__((noinline)) void NAME(finish_rest)(const LinesCall *call, v
 TILE_INLINE void NAME(add_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
                                    const Padded padded, const bool rest, const int taps, const int stride) {
-    if (taps)
+    if (taps == 0 && stride)
+        NAME(group_columns)(call, first, c, acc, m, nv, padded, rest, stride);
+    else if (taps)
         NAME(shared_columns)(call, first, c, acc, m, nv, padded, rest, taps, stride);
     else
         NAME(any_columns)(call, first, c, acc, m, nv, padded, rest);
@@ -290,6 +334,7 @@ TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Rest) *const rest, const
 #else
 #define LINE_PAIR(name, taps, stride) LINE(name, 2, 2, 1, taps, stride)
 #endif
+/* taps 0: any; then stride is how many channels a group has, 0: each is one by itself. */
 LINE_ONE(any, 0, 0)
 #if IS_F32
 LINE_ONE(3x1, 3, 1)
@@ -297,12 +342,16 @@ LINE_ONE(3x2, 3, 2)
 LINE_ONE(5x1, 5, 1)
 LINE_ONE(5x2, 5, 2)
 LINE_ONE(7x1, 7, 1)
+LINE_ONE(pairs, 0, 2)
+LINE_ONE(fours, 0, 4)
 LINE_PAIR(any, 0, 0)
 LINE_PAIR(3x1, 3, 1)
 LINE_PAIR(3x2, 3, 2)
 LINE_PAIR(5x1, 5, 1)
 LINE_PAIR(5x2, 5, 2)
 LINE_PAIR(7x1, 7, 1)
+LINE_PAIR(pairs, 0, 2)
+LINE_PAIR(fours, 0, 4)
 #endif
 #undef LINE_REST
 #undef LINE_ONE

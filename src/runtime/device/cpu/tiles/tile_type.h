@@ -530,11 +530,10 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
         [LINE_3X1] = {NULL, set##_line_3x1_1, set##_line_3x1_2},                                                       \
         [LINE_3X2] = {NULL, set##_line_3x2_1, set##_line_3x2_2},                                                       \
         [LINE_5X1] = {NULL, set##_line_5x1_1, set##_line_5x1_2},                                                       \
-        [LINE_5X2] = {NULL, set##_line_5x2_1, set##_line_5x2_2}, [LINE_7X1] = {                                        \
-            NULL,                                                                                                      \
-            set##_line_7x1_1,                                                                                          \
-            set##_line_7x1_2                                                                                           \
-        }                                                                                                              \
+        [LINE_5X2] = {NULL, set##_line_5x2_1, set##_line_5x2_2},                                                       \
+        [LINE_7X1] = {NULL, set##_line_7x1_1, set##_line_7x1_2},                                                       \
+        [LINE_PAIRS] = {NULL, set##_line_pairs_1, set##_line_pairs_2},                                                 \
+        [LINE_FOURS] = {NULL, set##_line_fours_1, set##_line_fours_2},                                                 \
     }
 #define LINES_NONE(set)                                                                                                \
     {                                                                                                                  \
