@@ -17,7 +17,7 @@
 
 /* Goes up with any change of what a section holds, of graph/store.c, codegen/kernel_store.c, KernelFunction or the layout of
  * packed weights. */
-enum { COMPILED_FORMAT = 8 };
+enum { COMPILED_FORMAT = 9 };
 enum { COMPILED_PAGE = 4096, COMPILED_LINE = 64 }; /* alignment of sections and large data, and of all data */
 
 typedef enum CompiledPart { PART_ABOUT, PART_MODEL, PART_CODE, PART_CONSTANTS, PART_WEIGHTS, PARTS } CompiledPart;

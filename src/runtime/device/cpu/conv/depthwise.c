@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Depthwise convolutions: a channel is met by its own kernel alone, so there is nothing to share between columns of a
- * product. Those in groups of two or four channels are alike: products would leave most of a vector empty. The tiles go along lines of positions instead (tile.h, LinesCall).
+ * product. Those in groups of two or four channels are alike: products would leave most of a vector empty. The tiles go
+ * along lines of positions instead (tile.h, LinesCall).
  *
  * A unit is a line of the result or a piece of a long one; a slice is a few units after each other and a range of
  * panels. Panel after panel, all units of the slice are computed, so that the lines that neighbouring units share are

@@ -4,7 +4,8 @@
  * Sums of up to LINE_TILE positions stay in registers. Where positions are one or two taps apart, a row of the kernel
  * does, too, and each column of the input is read once and met by all taps that reach it: of a 3x3 kernel, 13 loads for
  * 24 products. Longer rows, of positions one tap apart, are met three taps at a time. Columns in the padding are left
- * out. Of groups of two or four channels each is met in turn, spread over its group's lanes. An element's sum is taken in the order of the taps, wherever in a tile its position falls. */
+ * out. Of groups of two or four channels each is met in turn, spread over its group's lanes. An element's sum is taken in
+ * the order of the taps, wherever in a tile its position falls. */
 
 /* Vectors of a panel's columns at one place of the input; the last may be partial. */
 typedef struct NAME(Columns) {
