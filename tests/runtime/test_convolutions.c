@@ -159,7 +159,7 @@ Test(convolutions, depthwise_kernels_strides_dilations_paddings_and_channels) {
             }
 }
 
-Test(convolutions, groups_of_two_and_four_channels) {
+Test(convolutions, groups_of_few_channels) {
     static const int64_t groups[] = {2, 3, 4, 5, 8, 9, 17, 33}, extents[] = {1, 2, 3, 7, 9, 14, 17, 28, 41},
                          kernels[] = {1, 2, 3, 5, 7};
     static const AnchorStep steps[][3] = {{ANCHOR_BIAS, ANCHOR_RELU},
@@ -170,8 +170,8 @@ Test(convolutions, groups_of_two_and_four_channels) {
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
             for (int64_t stride = 1; stride <= 3; stride++)
-                for (int64_t width = 2; width <= 4; width += 2, seed++) {
-                    Shape s = {"depthwise",
+                for (int64_t width = 2; width <= 8; width *= 2, seed++) {
+                    Shape s = {width < 8 || tile_isa()->f32.lanes == 8 ? "depthwise" : "packed",
                                1 + (int64_t)seed % 2,
                                {extents[seed % 9], extents[seed / 2 % 9]},
                                groups[g],
@@ -608,7 +608,7 @@ typedef struct LineCase {
 } LineCase;
 
 static void check_line(const TileIsa *isa, LineKind kind, const LineCase *l, uint64_t *state) {
-    static float x[LINE_ROWS][LINE_PIXELS * LINE_CHANNELS], w[LINE_ROWS * 11 * 4 * 32], bias[64],
+    static float x[LINE_ROWS][LINE_PIXELS * LINE_CHANNELS], w[LINE_ROWS * 11 * 8 * 32], bias[64],
         y[LINE_POSITIONS][LINE_CHANNELS];
     const int lanes = isa->f32.lanes, width = l->vectors * lanes, column = 3;
     LineRow rows[LINE_ROWS];
@@ -670,10 +670,10 @@ Test(convolutions, lines_of_all_instruction_sets) {
     static const struct {
         LineKind kind;
         int taps, step, group;
-    } kinds[] = {{LINE_3X1, 3, 1, 1},   {LINE_3X2, 3, 2, 1},   {LINE_5X1, 5, 1, 1},   {LINE_5X2, 5, 2, 1},
-                 {LINE_7X1, 7, 1, 1},   {LINE_ANY, 1, 1, 1},   {LINE_ANY, 2, 3, 1},   {LINE_ANY, 7, 1, 1},
-                 {LINE_ANY, 11, 1, 1},  {LINE_PAIRS, 3, 1, 2}, {LINE_PAIRS, 1, 2, 2}, {LINE_FOURS, 3, 1, 4},
-                 {LINE_FOURS, 3, 2, 4}, {LINE_FOURS, 1, 1, 4}};
+    } kinds[] = {{LINE_3X1, 3, 1, 1},   {LINE_3X2, 3, 2, 1},   {LINE_5X1, 5, 1, 1},    {LINE_5X2, 5, 2, 1},
+                 {LINE_7X1, 7, 1, 1},   {LINE_ANY, 1, 1, 1},   {LINE_ANY, 2, 3, 1},    {LINE_ANY, 7, 1, 1},
+                 {LINE_ANY, 11, 1, 1},  {LINE_PAIRS, 3, 1, 2}, {LINE_PAIRS, 1, 2, 2},  {LINE_FOURS, 3, 1, 4},
+                 {LINE_FOURS, 3, 2, 4}, {LINE_FOURS, 1, 1, 4}, {LINE_EIGHTS, 3, 1, 8}, {LINE_EIGHTS, 2, 2, 8}};
     const TileIsa *sets[3];
     int count = all_sets(sets);
     uint64_t state = 3;
@@ -685,6 +685,7 @@ Test(convolutions, lines_of_all_instruction_sets) {
                         int lanes = sets[s]->f32.lanes, missing = anchor_case_below(&state, lanes);
                         int64_t spacing = 1 + anchor_case_below(&state, 2);
                         const int group = kinds[k].group;
+                        if (!sets[s]->f32.lines[kinds[k].kind][vectors]) continue;
                         LineCase l = {kinds[k].taps,           vectors, group,    -before, 0,
                                       kinds[k].step * spacing, spacing, positions};
                         l.columns = (vectors * lanes - missing + group - 1) / group * group;

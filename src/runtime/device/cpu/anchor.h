@@ -66,8 +66,8 @@ bool cpu_anchor_takes_prologue(const Node *maker, const Tensor *between, const P
 Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,
                              const RegionKernel *region, const Tensor *const *inputs, const int64_t *symbols,
                              Tensor *outputs, Pool *pool);
-/* What the anchor runs on, for profiles and inspect: "packed", "packed, bf16", "packed at run", "depthwise" (groups of 2 and 4 channels,
- * too), "winograd", "plain"; "packed, weights int8" and the like. */
+/* What the anchor runs on, for profiles and inspect: "packed", "packed, bf16", "packed at run", "depthwise" (groups of few
+ * channels, too), "winograd", "plain"; "packed, weights int8" and the like. */
 const char *cpu_anchor_how(const CpuAnchor *anchor);
 
 #endif

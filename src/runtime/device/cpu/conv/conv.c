@@ -38,9 +38,10 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     return NULL;
 }
 
-/* Groups of two or four channels (depthwise.c); a transposed convolution's weight does not lie in lines of columns. */
+/* A transposed convolution's weight does not lie in lines of columns. */
 static bool goes_along_lines(const CpuAnchor *anchor, const Conv *c) {
-    return (c->inputs == 2 || c->inputs == 4) && !c->transposed && anchor->type == DT_F32 && anchor->dtype != DT_U8;
+    return depthwise_groups(c->inputs) != LINE_ANY && !c->transposed && anchor->type == DT_F32 &&
+           anchor->dtype != DT_U8;
 }
 
 static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *c) {

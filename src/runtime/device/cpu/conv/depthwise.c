@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Depthwise convolutions: a channel is met by its own kernel alone, so there is nothing to share between columns of a
- * product. Those in groups of two or four channels are alike: products would leave most of a vector empty. The tiles go
+ * product. Those in groups of few channels are alike: products would leave most of a vector empty. The tiles go
  * along lines of positions instead (tile.h, LinesCall).
  *
  * A unit is a line of the result or a piece of a long one; a slice is a few units after each other and a range of
@@ -236,12 +236,18 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
 
 /* ---- the cut into slices ---- */
 
+LineKind depthwise_groups(int64_t channels) {
+    static const LineKind kinds[] = {[2] = LINE_PAIRS, [4] = LINE_FOURS, [8] = LINE_EIGHTS};
+    const LineKind kind = channels >= 2 && channels <= 8 ? kinds[channels] : LINE_ANY;
+    return tile_isa()->f32.lines[kind][1] ? kind : LINE_ANY;
+}
+
 static LineKind kind_of(const Cut *cut) {
     int64_t taps = cut->walk->taps[2], step = cut->walk->input_step[2];
     static const LineKind kinds[LINE_TAPS + 1][3] = {
         [3] = {LINE_ANY, LINE_3X1, LINE_3X2}, [5] = {LINE_ANY, LINE_5X1, LINE_5X2}, [7] = {LINE_ANY, LINE_7X1}};
-    int64_t stride = step / cut->tap_step, width = cut->weight->depth;
-    if (width > 1) return width == 2 ? LINE_PAIRS : LINE_FOURS;
+    int64_t stride = step / cut->tap_step;
+    if (cut->weight->depth > 1) return depthwise_groups(cut->weight->depth);
     bool shared = taps <= LINE_TAPS && step % cut->tap_step == 0 && stride >= 1 && stride <= 2;
     return shared ? kinds[taps][stride] : LINE_ANY;
 }

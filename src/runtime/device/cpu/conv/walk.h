@@ -40,7 +40,7 @@ typedef struct Conv {
     int64_t weight_steps[2 + AXES]; /* of the weight's axes as the attribute perm_w has them, in elements */
     bool turned;                    /* the input or the weight lies otherwise than its axes say (perm_x, perm_w) */
     int quads;                      /* as CpuAnchor has it */
-    bool depthwise;                 /* computed by depthwise.c: groups of 1, 2 or 4 channels */
+    bool depthwise;                 /* computed by depthwise.c: groups of a channel, or of few (depthwise_groups) */
     int winograd;                   /* not 0: computed by winograd.c, in so many products */
     bool halves;                    /* the weight comes in f16 and is widened as it is packed */
     bool reads_halves;              /* so is the input, which is widened by slices */
@@ -93,6 +93,8 @@ bool walk_is_merged(const Walk *w);
 /* Whether all taps meet the input from each position. */
 bool walk_is_inside(const Walk *w);
 
+/* How lines meet groups of so many channels of f32; LINE_ANY: not on this machine. */
+LineKind depthwise_groups(int64_t channels);
 /* Depthwise convolutions, a walk each, with weights of one row of `columns` a tap; of groups, a row for each of their channels. */
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,
                      Scratch *scratch);

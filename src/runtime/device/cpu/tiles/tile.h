@@ -149,7 +149,8 @@ typedef struct LinesCall {
     int64_t count;
 } LinesCall;
 
-/* How taps and positions lie: taps of a row by positions' distance in taps; or, with any of them, groups of 2 or 4 channels, of f32 alone. */
+/* How taps and positions lie: taps of a row by positions' distance in taps; or, with any of them, groups of 2, 4 or, where that
+ * is a vector of AVX2, 8 channels, of f32 alone. */
 typedef enum LineKind {
     LINE_ANY,
     LINE_3X1,
@@ -159,10 +160,12 @@ typedef enum LineKind {
     LINE_7X1,
     LINE_PAIRS,
     LINE_FOURS,
+    LINE_EIGHTS,
     LINE_KINDS
 } LineKind;
 
-enum { LINE_TILE = 8, LINE_TAPS = 7, LINE_VECTORS = 2 };
+/* LINE_SPREAD_LANES: the widest groups whose channels are spread in registers. */
+enum { LINE_TILE = 8, LINE_TAPS = 7, LINE_VECTORS = 2, LINE_SPREAD_LANES = 4 };
 
 typedef void (*LinesFunction)(const LinesCall *call);
 

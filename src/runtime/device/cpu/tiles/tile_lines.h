@@ -4,7 +4,7 @@
  * Sums of up to LINE_TILE positions stay in registers. Where positions are one or two taps apart, a row of the kernel
  * does, too, and each column of the input is read once and met by all taps that reach it: of a 3x3 kernel, 13 loads for
  * 24 products. Longer rows, of positions one tap apart, are met three taps at a time. Columns in the padding are left
- * out. Of groups of two or four channels each is met in turn, spread over its group's lanes. An element's sum is taken in
+ * out. Of groups of channels each is met in turn, spread over its group's lanes. An element's sum is taken in
  * the order of the taps, wherever in a tile its position falls. */
 
 /* Vectors of a panel's columns at one place of the input; the last may be partial. */
@@ -95,7 +95,7 @@ TILE_INLINE V NAME(spread)(V x, const int width, const int lane) {
 }
 #undef LINE_SPREAD
 
-/* Positions are `stride` columns apart; channel `lane` of groups of `width`. */
+/* Positions are `stride` columns apart; channel `lane` of groups of `width`, or, where such a group is a vector, the channel at part.x. */
 TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
                                  const int nv, const Padded padded, const bool rest, const int taps, const int stride,
                                  const int width, const int lane) {
@@ -113,7 +113,8 @@ TILE_INLINE void NAME(meet_taps)(PART part, const COLUMNS *c, V acc[TILE_MAX_ROW
         V column[LINE_VECTORS];
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
-            column[j] = NAME(spread)(NAME(load_line)(part.x, j, nv, rest, c), width, lane);
+            column[j] = width > LINE_SPREAD_LANES ? *(const T *)part.x - (V){0}
+                                                  : NAME(spread)(NAME(load_line)(part.x, j, nv, rest, c), width, lane);
             TILE_HOLD(column[j]); /* else each product would load it again */
         }
         TILE_UNROLL
@@ -149,47 +150,39 @@ TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, cons
     }
 }
 
-/* `taps` taps of the row from its tap t on, where positions are one column apart. The tap behind them. */
+/* `taps` taps of the row from its tap t on, where positions are one column apart, by each channel of groups of `width`. The tap
+ * behind them. */
 TILE_INLINE int64_t NAME(part_of_row)(const LinesCall *call, const LineRow *row, int64_t t, int64_t first,
                                       const COLUMNS *c, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                                      const int nv, const Padded padded, const bool rest, const int taps) {
-    PART part = {.step = call->position_step * (int64_t)sizeof(T), .weight_stride = call->ends.weight_stride};
+                                      const int nv, const Padded padded, const bool rest, const int taps,
+                                      const int width) {
+    const int64_t row_elements = call->ends.weight_stride; /* of a channel's weights at a tap */
+    PART part = {.step = call->position_step * (int64_t)sizeof(T), .weight_stride = width * row_elements};
     first += t * call->tap_step;
     if (padded) part.inside = NAME(inside)(first, call->position_step, call->limit, m - 1 + taps);
     part.x = (uintptr_t)row->x + (uintptr_t)((first + c->column) * (int64_t)sizeof(T));
     part.weight = (const T *)call->ends.weight + (row->tap + t) * part.weight_stride + c->weight;
-    NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, 1, 1, 0);
+    if (width > LINE_SPREAD_LANES) {
+        TILE_NO_UNROLL
+        for (int lane = 0; lane < width; lane++, part.weight += row_elements, part.x += sizeof(T))
+            NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, 1, width, 0);
+        return t + taps;
+    }
+    TILE_UNROLL
+    for (int lane = 0; lane < width; lane++, part.weight += row_elements)
+        NAME(meet_taps)(part, c, acc, m, nv, padded, rest, taps, 1, width, lane);
     return t + taps;
 }
 
 /* Any number of taps: where positions are one tap apart, three taps of f32 share columns. */
 TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                                   const Padded padded, const bool rest) {
+                                   const Padded padded, const bool rest, const int width) {
     const int64_t taps = call->ends.taps, threes = IS_F32 && call->position_step == call->tap_step ? taps / 3 * 3 : 0;
     for (int r = 0; r < call->row_count; r++) {
         int64_t t = 0;
-        while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 3);
-        while (t < taps) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 1);
-    }
-}
-
-/* Of groups: tap by tap, and of each channel by channel. */
-TILE_INLINE void NAME(group_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
-                                     V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                                     const Padded padded, const bool rest, const int width) {
-    PART part = {.step = call->position_step * (int64_t)sizeof(T)};
-    for (int r = 0; r < call->row_count; r++) {
-        const LineRow *row = &call->rows[r];
-        part.weight = (const T *)call->ends.weight + row->tap * width * call->ends.weight_stride + c->weight;
-        int64_t at = first;
-        for (int64_t t = 0; t < call->ends.taps; t++, at += call->tap_step) {
-            if (padded) part.inside = NAME(inside)(at, call->position_step, call->limit, m);
-            part.x = (uintptr_t)row->x + (uintptr_t)((at + c->column) * (int64_t)sizeof(T));
-            TILE_UNROLL
-            for (int lane = 0; lane < width; lane++, part.weight += call->ends.weight_stride)
-                NAME(meet_taps)(part, c, acc, m, nv, padded, rest, 1, 1, width, lane);
-        }
+        while (t < threes) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 3, width);
+        while (t < taps) t = NAME(part_of_row)(call, &call->rows[r], t, first, c, acc, m, nv, padded, rest, 1, width);
     }
 }
 
@@ -235,12 +228,10 @@ static __attribute__((noinline)) void NAME(finish_rest)(const LinesCall *call, v
 TILE_INLINE void NAME(add_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
                                    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
                                    const Padded padded, const bool rest, const int taps, const int stride) {
-    if (taps == 0 && stride)
-        NAME(group_columns)(call, first, c, acc, m, nv, padded, rest, stride);
-    else if (taps)
+    if (taps)
         NAME(shared_columns)(call, first, c, acc, m, nv, padded, rest, taps, stride);
     else
-        NAME(any_columns)(call, first, c, acc, m, nv, padded, rest);
+        NAME(any_columns)(call, first, c, acc, m, nv, padded, rest, stride);
 }
 
 /* m positions from `position` on. */
@@ -335,8 +326,8 @@ TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Rest) *const rest, const
 #else
 #define LINE_PAIR(name, taps, stride) LINE(name, 2, 2, 1, taps, stride)
 #endif
-/* taps 0: any; then stride is how many channels a group has, 0: each is one by itself. */
-LINE_ONE(any, 0, 0)
+/* taps 0: any; then stride is how many channels a group has. */
+LINE_ONE(any, 0, 1)
 #if IS_F32
 LINE_ONE(3x1, 3, 1)
 LINE_ONE(3x2, 3, 2)
@@ -345,7 +336,10 @@ LINE_ONE(5x2, 5, 2)
 LINE_ONE(7x1, 7, 1)
 LINE_ONE(pairs, 0, 2)
 LINE_ONE(fours, 0, 4)
-LINE_PAIR(any, 0, 0)
+#if VECTOR_BYTES == 32
+LINE_ONE(eights, 0, 8)
+#endif
+LINE_PAIR(any, 0, 1)
 LINE_PAIR(3x1, 3, 1)
 LINE_PAIR(3x2, 3, 2)
 LINE_PAIR(5x1, 5, 1)
@@ -353,6 +347,9 @@ LINE_PAIR(5x2, 5, 2)
 LINE_PAIR(7x1, 7, 1)
 LINE_PAIR(pairs, 0, 2)
 LINE_PAIR(fours, 0, 4)
+#if VECTOR_BYTES == 32
+LINE_PAIR(eights, 0, 8)
+#endif
 #endif
 #undef LINE_REST
 #undef LINE_ONE

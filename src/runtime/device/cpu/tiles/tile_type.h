@@ -524,6 +524,11 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
     {                                                                                                                  \
         [LINE_ANY] = { NULL, set##_line_any_1 }                                                                        \
     }
+#if VECTOR_BYTES == 32
+#define LINES_EIGHTS(set) [LINE_EIGHTS] = {NULL, set##_line_eights_1, set##_line_eights_2},
+#else
+#define LINES_EIGHTS(set)
+#endif
 #define LINES_2(set)                                                                                                   \
     {                                                                                                                  \
         [LINE_ANY] = {NULL, set##_line_any_1, set##_line_any_2},                                                       \
@@ -533,7 +538,7 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
         [LINE_5X2] = {NULL, set##_line_5x2_1, set##_line_5x2_2},                                                       \
         [LINE_7X1] = {NULL, set##_line_7x1_1, set##_line_7x1_2},                                                       \
         [LINE_PAIRS] = {NULL, set##_line_pairs_1, set##_line_pairs_2},                                                 \
-        [LINE_FOURS] = {NULL, set##_line_fours_1, set##_line_fours_2},                                                 \
+        [LINE_FOURS] = {NULL, set##_line_fours_1, set##_line_fours_2}, LINES_EIGHTS(set)                               \
     }
 #define LINES_NONE(set)                                                                                                \
     {                                                                                                                  \
