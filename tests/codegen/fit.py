@@ -32,6 +32,12 @@ def interpolate(function, low, high, degree, shift):
     return [float(exact[k]) for k in range(n)]
 
 
+def nearest(columns, target):
+    """The factors of the columns by which their sum is nearest to the target: the normal equations."""
+    normal = matrix([[sum(a * b for a, b in zip(x, y)) for y in columns] for x in columns])
+    return list(lu_solve(normal, matrix([sum(a * b for a, b in zip(x, target)) for x in columns])))
+
+
 def least_squares(function, low, high, degree, scale):
     """Rounds one coefficient after the other, from the constant term on, and fits the later ones to what the earlier ones leave."""
     points = [(low + high) / 2 + (high - low) / 2 * cos(pi * (2 * i + 1) / 240) for i in range(120)]
@@ -42,8 +48,7 @@ def least_squares(function, low, high, degree, scale):
         powers = range(k, degree + 1)
         columns = [[w * p**power for p, w in zip(points, weights)] for power in powers]
         target = [w * v for v, w in zip(left, weights)]
-        normal = matrix([[sum(a * b for a, b in zip(x, y)) for y in columns] for x in columns])
-        best = lu_solve(normal, matrix([sum(a * b for a, b in zip(x, target)) for x in columns]))
+        best = nearest(columns, target)
         coefficients.append(round_to('f32', best[0]))
         left = [v - coefficients[k] * p**k for p, v in zip(points, left)]
     return coefficients
@@ -82,8 +87,7 @@ def fit_quotient(name, function, high, over, under, scale):
             columns = [[w * p**k for w, p in zip(weights, points)] for k in range(over + 1)]
             columns += [[-w * v * p**k for w, v, p in zip(weights, values, points)] for k in range(rounded, under + 1)]
             target = [w * v * value_of(bottom[:rounded], p) for w, v, p in zip(weights, values, points)]
-            normal = matrix([[sum(a * b for a, b in zip(x, y)) for y in columns] for x in columns])
-            best = list(lu_solve(normal, matrix([sum(a * b for a, b in zip(x, target)) for x in columns])))
+            best = nearest(columns, target)
             top, bottom = best[:over + 1], bottom[:rounded] + best[over + 1:]
             if turn < 3:
                 continue

@@ -83,7 +83,7 @@ typedef enum Form { RVM, RM, MR, VM, M, NONE } Form;
     X(VPUNPCKHBW, BOTH, 1, 1, 0, 0x68, RVM, 0, 64) X(VPUNPCKHWD, BOTH, 1, 1, 0, 0x69, RVM, 0, 64)                      \
     X(VPUNPCKHDQ, BOTH, 1, 1, 0, 0x6A, RVM, 0, 4) X(VPUNPCKHQDQ, BOTH, 1, 1, 1, 0x6D, RVM, 0, 8)                       \
     X(VPERMT2W, EVEX, 2, 1, 1, 0x7D, RVM, 0, 64) X(VPERMT2D, EVEX, 2, 1, 0, 0x7E, RVM, 0, 4)                           \
-    X(VPERMT2Q, EVEX, 2, 1, 1, 0x7E, RVM, 0, 8)\
+    X(VPERMT2Q, EVEX, 2, 1, 1, 0x7E, RVM, 0, 8)                                                                        \
     X(VBLENDMPS, EVEX, 2, 1, 0, 0x65, RVM, 0, 4) X(VBLENDMPD, EVEX, 2, 1, 1, 0x65, RVM, 0, 8)                          \
     X(VPBLENDMB, EVEX, 2, 1, 0, 0x66, RVM, 0, 64) X(VPBLENDMW, EVEX, 2, 1, 1, 0x66, RVM, 0, 64)                        \
     X(VPBLENDMD, EVEX, 2, 1, 0, 0x64, RVM, 0, 4) X(VPBLENDMQ, EVEX, 2, 1, 1, 0x64, RVM, 0, 8)                          \

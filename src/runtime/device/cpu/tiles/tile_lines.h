@@ -336,9 +336,6 @@ LINE_ONE(5x2, 5, 2)
 LINE_ONE(7x1, 7, 1)
 LINE_ONE(pairs, 0, 2)
 LINE_ONE(fours, 0, 4)
-#if VECTOR_BYTES == 32
-LINE_ONE(eights, 0, 8)
-#endif
 LINE_PAIR(any, 0, 1)
 LINE_PAIR(3x1, 3, 1)
 LINE_PAIR(3x2, 3, 2)
@@ -348,6 +345,7 @@ LINE_PAIR(7x1, 7, 1)
 LINE_PAIR(pairs, 0, 2)
 LINE_PAIR(fours, 0, 4)
 #if VECTOR_BYTES == 32
+LINE_ONE(eights, 0, 8)
 LINE_PAIR(eights, 0, 8)
 #endif
 #endif
