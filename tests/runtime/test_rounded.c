@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows rounded to i8 in blocks, and all tiles that multiply them by weights in blocks. */
 #include <criterion/criterion.h>
+#include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/device/cpu/product.h"
@@ -137,17 +139,46 @@ Test(rounded, digits_add_up_to_the_row) {
     }
 }
 
-/* Scales are powers of two, so that all is exact, whatever order it is done in. extreme: all factors are the largest that there are,
- * whose sums a set may not saturate. digits: one row of digits. */
+/* A weight in blocks and what it holds, of COLUMNS. */
+static _Alignas(64) float panel[2 * COLUMNS * DEPTH];
+static int values[DEPTH][COLUMNS];
+static float scales[DEPTH][COLUMNS], points[DEPTH][COLUMNS]; /* [block] */
+
+/* Scales are powers of two, so that all is exact, whatever order it is done in. extreme: all numbers are the largest. */
+static void draw_panel(const WeightForm *form, bool extreme, int64_t depth, uint64_t *state) {
+    const int word = weight_word(form->kind), middle = 1 << (32 / word - 1), size = form->block;
+    float *at = panel;
+    for (int64_t b = 0; b * size < depth; b++) {
+        int64_t count = depth - b * size < size ? depth - b * size : size;
+        for (int j = 0; j < COLUMNS; j++)
+            at[j] = scales[b][j] = ldexpf(draw(state) % 2 ? 1 : -1, (int)(draw(state) % 3));
+        at += COLUMNS;
+        for (int j = 0; j < COLUMNS; j++) points[b][j] = form->zeros ? (float)((int)(draw(state) % 9) - 4) : 0;
+        if (form->zeros) memcpy(at, points[b], sizeof points[b]), at += COLUMNS;
+        for (int64_t k = 0; k < count; k += word, at += COLUMNS)
+            for (int j = 0; j < COLUMNS; j++) {
+                uint32_t bits = extreme ? UINT32_MAX : (uint32_t)draw(state) ^ (uint32_t)draw(state) << 8;
+                memcpy(at + j, &bits, sizeof bits);
+                for (int64_t i = 0; i < word && k + i < count; i++)
+                    values[b * size + k + i][j] = (int)(bits >> (32 / word * i) & (uint32_t)(2 * middle - 1)) - middle;
+            }
+    }
+}
+
+/* What a row's number at depth k is multiplied by. */
+static double factor_of(int64_t k, int column, int block) {
+    return ((double)values[k][column] - (double)points[k / block][column]) * (double)scales[k / block][column];
+}
+
+/* All is exact. extreme: all factors are the largest that there are, whose sums a set may not saturate. digits: one row of digits. */
 static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, bool extreme, bool digits,
                        int rows, int columns, int64_t depth, uint64_t *state) {
     const int block_size = 16 << draw(state) % 4;
     const WeightForm form = {kind, block_size, zeros};
     const bool apart = draw(state) % 2; /* rows are not equally spaced */
-    const int word = weight_word(kind), middle = 1 << (32 / word - 1);
+    const int middle = 1 << (32 / weight_word(kind) - 1);
     static char x[2 * ROWS][ROOM];
-    static _Alignas(64) float panel[2 * COLUMNS * DEPTH], results[ROWS][COLUMNS];
-    static int values[DEPTH][COLUMNS];
+    static float results[ROWS][COLUMNS];
     const void *from[ROWS];
     void *to[ROWS];
     const bool words = in_words(set, kind);
@@ -172,24 +203,7 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
         }
         for (int j = 0; j < COLUMNS; j++) results[i][j] = -1;
     }
-    float *at = panel;
-    static float scales[DEPTH][COLUMNS], points[DEPTH][COLUMNS];
-    for (int64_t b = 0; b < blocks; b++) {
-        int64_t count = depth - b * block_size < block_size ? depth - b * block_size : block_size;
-        for (int j = 0; j < COLUMNS; j++)
-            at[j] = scales[b][j] = ldexpf(draw(state) % 2 ? 1 : -1, (int)(draw(state) % 3));
-        at += COLUMNS;
-        for (int j = 0; j < COLUMNS; j++) points[b][j] = zeros ? (float)((int)(draw(state) % 9) - 4) : 0;
-        if (zeros) memcpy(at, points[b], sizeof points[b]), at += COLUMNS;
-        for (int64_t k = 0; k < count; k += word, at += COLUMNS)
-            for (int j = 0; j < COLUMNS; j++) {
-                uint32_t bits = extreme ? UINT32_MAX : (uint32_t)draw(state) ^ (uint32_t)draw(state) << 8;
-                memcpy(at + j, &bits, sizeof bits);
-                for (int64_t i = 0; i < word && k + i < count; i++)
-                    values[b * block_size + k + i][j] =
-                        (int)(bits >> (32 / word * i) & (uint32_t)(2 * middle - 1)) - middle;
-            }
-    }
+    draw_panel(&form, extreme, depth, state);
     TileCall call = {.rows = from,
                      .row_count = rows,
                      .taps = 1,
@@ -209,8 +223,7 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
                 const char *block = (const char *)from[i] + (k / block_size * each + n % each) * bytes;
                 memcpy(&head, block, sizeof head);
                 wanted += (double)number_at(kind, words, block, k % block_size) * (double)head.scale *
-                          ((double)values[k][j] - (double)points[k / block_size][j]) *
-                          (double)scales[k / block_size][j];
+                          factor_of(k, j, block_size);
             }
             cr_assert_eq((double)results[i][j], j < columns ? wanted : -1,
                          "set %d, kind %d, %d rows, %d columns, depth %d: [%d, %d] is %g, not %g", index, kind, rows,
@@ -242,7 +255,7 @@ Test(rounded, few_and_many_rows_have_the_same_bits) {
     extern const TileBlocks tile_blocks_amx_plain;
     enum { SIZE = 32, BLOCKS = 3, BYTES = BLOCKS * (8 + SIZE), LINES = BLOCKS * (2 + SIZE / 8) };
     static char x[ROWS][BYTES];
-    static float panel[LINES][COLUMNS], few[ROWS][COLUMNS], many[ROWS][COLUMNS];
+    static float lines[LINES][COLUMNS], few[ROWS][COLUMNS], many[ROWS][COLUMNS];
     const WeightForm form = {WEIGHT_INT4, SIZE, true};
     uint64_t state = 5;
     const void *from[ROWS];
@@ -262,10 +275,10 @@ Test(rounded, few_and_many_rows_have_the_same_bits) {
     for (int k = 0; k < LINES; k++)
         for (int j = 0; j < COLUMNS; j++) {
             uint32_t bits = (uint32_t)draw(&state) * 3;
-            panel[k][j] = (float)draw(&state) * 0x1p-30f - 1;
-            if (k % (LINES / BLOCKS) > 1) memcpy(&panel[k][j], &bits, sizeof bits);
+            lines[k][j] = (float)draw(&state) * 0x1p-30f - 1;
+            if (k % (LINES / BLOCKS) > 1) memcpy(&lines[k][j], &bits, sizeof bits);
         }
-    TileCall call = {.taps = 1, .depth = BLOCKS * SIZE, .weight = panel, .weight_stride = COLUMNS, .form = &form};
+    TileCall call = {.taps = 1, .depth = BLOCKS * SIZE, .weight = lines, .weight_stride = COLUMNS, .form = &form};
     call.columns = COLUMNS;
     for (int way = 0; way < 2; way++) {
         call.row_count = way ? ROWS : 4;
@@ -300,4 +313,198 @@ Test(rounded, all_sets_add_up_the_digits_of_a_row) {
                     check_tile(sets[s], s, kind, t / 3 == 1, t / 3 == 2, true, 1, columns, depths[d], &state);
         }
     cr_expect(with > 0 || count == 1); /* plain C has none */
+}
+
+/* ---- rows in parts ---- */
+
+/* Where in its block a part has depth k. */
+static int64_t part_place(const WeightForm *form, int part, int64_t k) {
+    const int64_t half = weight_word(form->kind) / 2, in = k % (2 * half);
+    return 2 * (part * form->block + k - in + in % half * 2 + in / half);
+}
+
+static float part_at(const WeightForm *form, const char *row, int part, int64_t k) {
+    uint16_t bits;
+    memcpy(&bits, row + k / form->block * parts_block_bytes(form) + part_place(form, part, k % form->block),
+           sizeof bits);
+    return bf16_to_f32(bits);
+}
+
+static float sum_at(const WeightForm *form, const char *row, int64_t block) {
+    float sum;
+    memcpy(&sum, row + block * parts_block_bytes(form) + parts_sum_at(form->block), sizeof sum);
+    return sum;
+}
+
+Test(rounded, parts_add_up_to_the_row) {
+    static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
+    enum { LENGTH = 3 * 32 - 5, MOST_BYTES = 4 * 256 };
+    uint64_t state = 4;
+    for (int t = 0; t < 6; t++) {
+        const WeightForm form = {kinds[t % 3], 32, t / 3};
+        float row[LENGTH];
+        char bytes[MOST_BYTES];
+        for (int k = 0; k < LENGTH; k++) {
+            const float size = k % 3 ? ldexpf(1, (int)(draw(&state) % 200) - 100) : 0x1p127f;
+            row[k] = ((float)draw(&state) * 0x1p-30f - 1) * size;
+        }
+        row[1] = -FLT_MAX, row[2] = -0.0f, row[40] = INFINITY, row[41] = -INFINITY, row[42] = NAN;
+        uint32_t bits = 0xff800001; /* not a number, but by its last bit alone */
+        memcpy(&row[43], &bits, sizeof bits);
+        const int64_t size = parts_row_bytes(&form, LENGTH);
+        cr_assert(size <= MOST_BYTES && size >= 3 * parts_block_bytes(&form) && size % 64 == 0);
+        parts_row(&form, row, LENGTH, bytes);
+        for (int64_t k = 0; k < 96; k++) {
+            float p[ROW_PARTS];
+            for (int i = 0; i < ROW_PARTS; i++) p[i] = part_at(&form, bytes, i, k);
+            const float x = k < LENGTH ? row[k] : 0;
+            if (isfinite(x))
+                cr_expect_eq(p[0] + (p[1] + p[2]), x, "%d: %a, not %a", (int)k, (double)(p[0] + p[1] + p[2]),
+                             (double)x);
+            else
+                cr_expect((isnan(x) ? isnan(p[0]) : p[0] == x) && p[1] == 0 && p[2] == 0, "%d", (int)k);
+        }
+        for (int b = 0; b < 3 && form.zeros; b += 2) {
+            double wanted = 0;
+            for (int k = 32 * b; k < 32 * b + 32 && k < LENGTH; k++) wanted += (double)row[k];
+            cr_expect_eq(sum_at(&form, bytes, b), (float)wanted);
+        }
+        cr_expect(!form.zeros || isnan(sum_at(&form, bytes, 1)));
+    }
+}
+
+/* Rows whose parts are any small numbers, of which all sums are exact. */
+static void check_parts(WeightKind kind, bool zeros, int rows, int columns, int64_t depth, uint64_t *state) {
+    extern const TileBlocks tile_blocks_amx_plain;
+    enum { BYTES = 7 * DEPTH * 2 + 1024 };
+    const WeightForm form = {kind, 16 << draw(state) % 4, zeros};
+    const bool apart = draw(state) % 2;
+    static _Alignas(64) char x[2 * ROWS][BYTES];
+    static float results[ROWS][COLUMNS];
+    const void *from[ROWS];
+    void *to[ROWS];
+    cr_assert_leq((depth + form.block - 1) / form.block * parts_block_bytes(&form), BYTES);
+    draw_panel(&form, false, depth, state);
+    for (int i = 0; i < rows; i++) {
+        char *row = x[apart ? 2 * i + i % 2 : i];
+        memset(row, 0, BYTES);
+        from[i] = row, to[i] = results[i];
+        for (int64_t b = 0; b * form.block < depth; b++) {
+            char *block = row + b * parts_block_bytes(&form);
+            float sum = 0;
+            for (int64_t k = 0; k < form.block && b * form.block + k < depth; k++)
+                for (int p = 0; p < ROW_PARTS; p++) {
+                    const float part = (float)((int)(draw(state) % 33) - 16);
+                    const uint16_t bits = f32_to_bf16(part);
+                    memcpy(block + part_place(&form, p, k), &bits, sizeof bits);
+                    sum += part;
+                }
+            if (zeros) memcpy(block + parts_sum_at(form.block), &sum, sizeof sum);
+        }
+        for (int j = 0; j < COLUMNS; j++) results[i][j] = -1;
+    }
+    TileCall call = {.rows = from,
+                     .row_count = rows,
+                     .taps = 1,
+                     .depth = depth,
+                     .weight = panel,
+                     .weight_stride = COLUMNS,
+                     .form = &form,
+                     .results = to,
+                     .columns = columns};
+    tile_blocks_amx_plain.parts[kind](&call);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < COLUMNS; j++) {
+            double wanted = 0;
+            for (int64_t k = 0; k < depth; k++)
+                for (int p = 0; p < ROW_PARTS; p++)
+                    wanted += (double)part_at(&form, from[i], p, k) * factor_of(k, j, form.block);
+            cr_assert_eq((double)results[i][j], j < columns ? wanted : -1,
+                         "kind %d, %d rows, %d columns, depth %d: [%d, %d] is %g, not %g", kind, rows, columns,
+                         (int)depth, i, j, (double)results[i][j], wanted);
+        }
+}
+
+Test(rounded, rows_in_parts_give_what_the_formula_says) {
+    static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
+    static const int heights[] = {1, 2, 9, 15, 16, 17, 31, 32};
+    static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
+    uint64_t state = 6;
+    for (size_t h = 0; h < sizeof heights / sizeof *heights; h++)
+        for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
+            for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                for (int t = 0; t < 6; t++)
+                    check_parts(kinds[t % 3], t / 3 == 1, heights[h], columns, depths[d], &state);
+}
+
+/* A whole product of such rows, on all threads, in blocks of the depth. */
+typedef struct PartRows {
+    const char *rows;
+    int64_t row_bytes, columns;
+    float *results;
+} PartRows;
+
+static void fill_part_rows(const void *context, int64_t first, RowBlock *block) {
+    const PartRows *p = context;
+    for (int i = row_block_interior(block, block->count); i < block->count; i++) {
+        block->rows[i] = p->rows + (first + i) * p->row_bytes;
+        block->results[i] = p->results + (first + i) * p->columns;
+    }
+}
+
+Test(rounded, a_product_of_rows_in_parts_is_as_near_as_f32) {
+    extern const TileBlocks tile_blocks_amx_plain;
+    enum { LONG = 1500, WIDE = 70, HIGH = 45 };
+    static const int64_t no_offset[1] = {0};
+    const WeightForm form = {WEIGHT_INT4, 32, false};
+    Weight weight = {.set = tile_set(DT_F32), .form = form, .groups = 1, .columns = WIDE, .taps = 1, .depth = LONG};
+    uint64_t state = 7;
+    size_t bytes;
+    cr_assert_null(weight_bytes(&weight, &bytes));
+    float *full = calloc((size_t)LONG * WIDE, sizeof *full), *x = calloc((size_t)HIGH * LONG, sizeof *x),
+          *results = calloc((size_t)HIGH * WIDE, sizeof *results);
+    const int64_t row_bytes = parts_row_bytes(&form, LONG);
+    char *rows = aligned_alloc(64, (size_t)(HIGH * row_bytes));
+    weight.data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    for (int64_t i = 0; i < LONG * WIDE; i++) full[i] = (float)draw(&state) * 0x1p-30f - 1;
+    for (int64_t i = 0; i < HIGH * LONG; i++) x[i] = (float)draw(&state) * 0x1p-30f - 1;
+    const WeightSource source = {.data = full, .column = 1, .depth = WIDE, .taps = no_offset, .scale = 1};
+    cr_assert_null(weight_pack(&weight, &source, NULL));
+    for (int64_t i = 0; i < HIGH; i++) parts_row(&form, x + i * LONG, LONG, rows + i * row_bytes);
+    const PartRows parts = {rows, row_bytes, WIDE, results};
+    const BoundEpilogue epilogue = {.result = results};
+    const Product product = {.rows = HIGH,
+                             .line = 1,
+                             .fill = fill_part_rows,
+                             .context = &parts,
+                             .weight = &weight,
+                             .offsets = no_offset,
+                             .zeros = no_offset,
+                             .merged = 1,
+                             .inside = true,
+                             .row_kind = ROWS_PARTS,
+                             .blocks = &tile_blocks_amx_plain,
+                             .epilogue = &epilogue};
+    Scratch scratch = {0};
+    cr_assert_null(product_run(&product, 1, NULL, &scratch));
+    for (int64_t index = 0; index < weight_panels(&weight); index++) {
+        const Panel p = weight_panel(&weight, index);
+        const int64_t width = (int64_t)p.vectors * weight.set->lanes;
+        float *wide = calloc((size_t)(LONG * width), sizeof *wide);
+        tile_isa()->widen(&(WidenCall){&form, (char *)weight.data + p.at, width, 0, LONG, wide});
+        for (int64_t i = 0; i < HIGH; i++)
+            for (int j = 0; j < p.columns; j++) {
+                double wanted = 0, sizes = 0;
+                for (int64_t k = 0; k < LONG; k++) {
+                    const double each = (double)x[i * LONG + k] * (double)wide[k * width + j];
+                    wanted += each, sizes += fabs(each);
+                }
+                const double found = (double)results[i * WIDE + p.first + j];
+                cr_expect_leq(fabs(found - wanted), sizes * 0x1p-22, "[%d, %d]: %.9g, not %.9g", (int)i, j, found,
+                              wanted);
+            }
+        free(wide);
+    }
+    scratch_release(&scratch);
+    free(full), free(x), free(results), free(rows), free(weight.data);
 }

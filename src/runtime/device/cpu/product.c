@@ -30,7 +30,6 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8,           /* up to so many, narrow weights are widened in registers, by each tile again */
     LINE = 64,                 /* bytes of a cache's line */
     FINISH_ROWS = 48,          /* of a block of raw results */
     FINISH_ELEMENTS = 48 * 96, /* likewise: 18 kB, half of the smallest first-level caches */
@@ -121,9 +120,10 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
                       int count, void *const *results) {
     const Weight *w = slice->product->weight;
     const TileSet *set = w->set;
+    const ProductRows kind = slice->product->row_kind;
     /* Not by `count`, which depends on threads: sums of blocks are other sums than those of widened weights. */
-    bool rounded = slice->product->row_kind != ROWS_AS_GIVEN,
-         narrow = rounded || (slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS);
+    bool given = kind == ROWS_AS_GIVEN,
+         narrow = !given || (slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS);
     int64_t bytes;
     const char *next = take_weight(slice, call, first_depth, narrow, &bytes);
     call->form = &w->form;
@@ -133,18 +133,19 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         tile_products(set, slice->panel.vectors, count, call, next, bytes);
         return;
     }
-    const TileBlocks *blocks = rounded ? tile_blocks() : NULL;
-    if (slice->product->row_kind == ROWS_DIGITS) {
+    const TileBlocks *blocks = slice->product->blocks;
+    if (kind == ROWS_DIGITS) {
         blocks->digits[w->form.kind](call);
         return;
     }
     const TileFunction *loops =
-        blocks ? blocks->products[w->form.kind] : tile_isa()->narrow[w->form.kind][slice->panel.vectors];
-    const int highest = blocks ? blocks->rows : NARROW_TILE_ROWS;
+        given ? tile_isa()->narrow[w->form.kind][slice->panel.vectors] : blocks->products[w->form.kind];
+    const TileFunction any = kind == ROWS_PARTS ? blocks->parts[w->form.kind] : NULL;
+    const int highest = given ? NARROW_TILE_ROWS : blocks->rows;
     for (int tiles = count <= highest ? 1 : (count + highest - 1) / highest, m; tiles > 0; tiles--, count -= m) {
         m = tiles == 1 ? count : (count + tiles - 1) / tiles;
         call->row_count = m;
-        loops[m](call);
+        (any ? any : loops[m])(call);
         call->rows += m;
         call->results += m;
     }

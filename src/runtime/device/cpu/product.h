@@ -81,6 +81,8 @@ void blocks_panel(const WeightForm *form, const WeightBlocks *blocks, int64_t fi
 
 /* ---- products ---- */
 
+enum { NARROW_ROWS = 8 }; /* up to so many, narrow weights are widened in registers, by each tile again */
+
 /* Rows at the edge that the same taps reach; all other taps would add zeros. */
 typedef struct EdgeRun {
     int first, count;
@@ -114,6 +116,7 @@ typedef enum ProductRows {
     ROWS_AS_GIVEN, /* in the type that is computed in, or narrower */
     ROWS_ROUNDED,  /* of i8 in blocks (RoundedHead), and so is the weight */
     ROWS_DIGITS,   /* likewise, and the one row is ROW_DIGITS blocks for each (TileBlocks) */
+    ROWS_PARTS,    /* as parts of bf16 in blocks, of a weight in blocks */
 } ProductRows;
 
 typedef struct Product {
@@ -139,7 +142,8 @@ typedef struct Product {
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
     bool inside;                   /* all rows are interior */
     ProductRows row_kind;
-    bool scales; /* of pairs: sums are multiplied by `scale` */
+    const TileBlocks *blocks; /* that multiply rows that are not as given */
+    bool scales;              /* of pairs: sums are multiplied by `scale` */
     float scale;
     const BoundEpilogue *epilogue;
 } Product;

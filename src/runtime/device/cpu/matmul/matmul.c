@@ -340,15 +340,18 @@ typedef enum Factors {
     FACTORS_HALVES,      /* of f16 */
     FACTORS_ROUNDED,     /* a is, b is held in few bits */
     FACTORS_DIGITS,      /* likewise, a is one row of digits */
+    FACTORS_PARTS,       /* likewise, a is parts of bf16 */
 } Factors;
 
 /* lying: b is multiplied where it lies. One row by weights of few bits is arithmetic before it is memory: three products of bytes are two
- * thirds of f32's instructions. */
+ * thirds of f32's instructions. Many rows are three products of bf16 where a machine has some for large matrices. */
 static Factors factors_of(const CpuAnchor *anchor, const MatmulShape *s, bool lying) {
     const Matmul *m = anchor->kind_data;
     const bool in_blocks = m->weights && m->weight_count == 1 && weight_in_blocks(&anchor->form);
     if (in_blocks && m->rounds) return FACTORS_ROUNDED;
     if (in_blocks && tile_blocks()->digits[anchor->form.kind] && s->rows * s->batches == 1) return FACTORS_DIGITS;
+    if (in_blocks && tile_blocks()->parts[anchor->form.kind] && s->rows * s->batches > NARROW_ROWS)
+        return FACTORS_PARTS;
     const bool halves = !lying && anchor->dtype == DT_F16 && (s->a_depth == 1 || s->depth <= 1);
     return halves ? FACTORS_HALVES : FACTORS_AS_COMPUTED;
 }
@@ -356,14 +359,10 @@ static Factors factors_of(const CpuAnchor *anchor, const MatmulShape *s, bool ly
 /* The rows' distances become those of what they are rounded to, in elements of 4 bytes. */
 static Status round_factor(AnchorRun *run, MatmulShape *s, Factors factors, const void **a) {
     const WeightForm *form = &run->anchor->form;
-    const bool digits = factors == FACTORS_DIGITS;
     int64_t rows = s->rows * s->batches;
-    Rounding r = {s,
-                  form,
-                  *a,
-                  NULL,
-                  rounded_row_bytes(form, s->depth) * (digits ? ROW_DIGITS : 1),
-                  digits ? digits_row : rounded_row};
+    Rounding r = {s, form, *a, NULL, rounded_row_bytes(form, s->depth), rounded_row};
+    if (factors == FACTORS_DIGITS) r.row_bytes *= ROW_DIGITS, r.round = digits_row;
+    if (factors == FACTORS_PARTS) r.row_bytes = parts_row_bytes(form, s->depth), r.round = parts_row;
     size_t bytes;
     void *to;
     if (__builtin_mul_overflow((size_t)rows, (size_t)r.row_bytes, &bytes)) return status_out_of_memory();
@@ -383,6 +382,8 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
                            const WeightBlocks *blocks, Factors factors, void *result) {
     const CpuAnchor *anchor = run->anchor;
     const bool halves = factors == FACTORS_HALVES;
+    static const ProductRows row_kinds[] = {
+        [FACTORS_ROUNDED] = ROWS_ROUNDED, [FACTORS_DIGITS] = ROWS_DIGITS, [FACTORS_PARTS] = ROWS_PARTS};
     const Matmul *m = anchor->kind_data;
     bool shared = true; /* one b for all batches: their rows are rows of one product */
     for (int i = 0; i < s->batch_rank; i++) shared &= s->b_batch[i] == 0 || s->batch[i] == 1;
@@ -411,9 +412,8 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
             .offsets = one_tap,
             .zeros = one_tap,
             .merged = 1,
-            .row_kind = factors == FACTORS_DIGITS    ? ROWS_DIGITS
-                        : factors == FACTORS_ROUNDED ? ROWS_ROUNDED
-                                                     : ROWS_AS_GIVEN,
+            .row_kind = row_kinds[factors],
+            .blocks = row_kinds[factors] ? tile_blocks() : NULL,
             .scales = anchor->quads && m->alpha != 1,
             .scale = m->alpha,
             .epilogue = &run->epilogue};
@@ -496,7 +496,7 @@ static Status matmul_run(AnchorRun *run) {
     TRY(straighten_result(run, &s, &result));
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
-    if (factors == FACTORS_ROUNDED || factors == FACTORS_DIGITS) TRY(round_factor(run, &s, factors, &a));
+    if (factors >= FACTORS_ROUNDED) TRY(round_factor(run, &s, factors, &a));
     if (lying)
         TRY(dots_run_blocks(run, &s, a, &blocks, result, m->alpha));
     else if (dots)

@@ -135,3 +135,68 @@ void digits_row(const WeightForm *form, const float *row, int64_t depth, void *t
         }
     }
 }
+
+/* ---- parts of bf16 ---- */
+
+/* An odd number of lines: neighbouring rows are not in the same sets of a cache. */
+int64_t parts_row_bytes(const WeightForm *form, int64_t depth) {
+    enum { LINE = 64 };
+    const int64_t bytes = (depth + form->block - 1) / form->block * parts_block_bytes(form);
+    return ((bytes + LINE - 1) / LINE | 1) * LINE;
+}
+
+/* The bits of so many numbers, eight a part, each at the upper end of its word. */
+VECTORISED static void parts_of_some(const float *x, int64_t count, uint32_t *high, uint32_t *middle, uint32_t *low) {
+    const uint32_t upper = 0xffff0000, infinite = 0x7f800000, quiet = 0x400000;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits, first, second, third;
+        float one, two, rest;
+        memcpy(&bits, x + i, sizeof bits);
+        first = bits & upper;
+        memcpy(&one, &first, sizeof one);
+        rest = x[i] - one;
+        memcpy(&second, &rest, sizeof second);
+        second &= upper;
+        memcpy(&two, &second, sizeof two);
+        rest -= two;
+        memcpy(&third, &rest, sizeof third);
+        const bool finite = (bits & infinite) != infinite, nan = (bits & ~(1u << 31)) > infinite;
+        high[i] = nan ? first | quiet : first;
+        middle[i] = finite ? second : 0;
+        low[i] = finite ? third & upper : 0;
+    }
+}
+
+/* The depths of the halves of words in turn. */
+#define PUT_PAIRS(half)                                                                                                \
+    for (int64_t k = 0; k < count; k += 2 * (half))                                                                    \
+        for (int64_t i = 0; i < (half); i++) to[k / 2 + i] = bits[k + i] >> 16 | bits[k + (half) + i]
+
+VECTORISED static void put_pairs(const uint32_t *bits, int64_t count, int half, uint32_t *to) {
+    if (half == 2) {
+        PUT_PAIRS(2);
+    } else if (half == 4) {
+        PUT_PAIRS(4);
+    } else {
+        PUT_PAIRS(8);
+    }
+}
+
+void parts_row(const WeightForm *form, const float *row, int64_t depth, void *to) {
+    const int64_t block = form->block, bytes = parts_block_bytes(form);
+    uint32_t parts[ROW_PARTS][MOST_BLOCK];
+    char *at = to;
+    for (int64_t k = 0; k < depth; k += block, at += bytes) {
+        const int64_t count = depth - k < block ? depth - k : block;
+        double sum = 0;
+        parts_of_some(row + k, count, parts[0], parts[1], parts[2]);
+        for (int p = 0; p < ROW_PARTS; p++) {
+            memset(parts[p] + count, 0, (size_t)(block - count) * sizeof parts[p][0]);
+            put_pairs(parts[p], block, weight_word(form->kind) / 2, (uint32_t *)(void *)(at + p * block * 2));
+        }
+        if (!form->zeros) continue;
+        for (int64_t i = 0; i < count; i++) sum += (double)row[k + i];
+        const float rounded = (float)sum;
+        memcpy(at + parts_sum_at(block), &rounded, sizeof rounded);
+    }
+}

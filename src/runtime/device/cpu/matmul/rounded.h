@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of f32 rounded to i8 in blocks (RoundedHead), for products by weights in blocks that are exact within a block. */
+/* Rows of f32 as products by weights in blocks want them: rounded to i8 in blocks (RoundedHead), as digits of those, or as parts of bf16. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ROUNDED_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_ROUNDED_H
 
@@ -13,5 +13,11 @@ void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *
 /* As near as f32 adds up: each block is ROW_DIGITS such blocks, the lowest first, whose elements are the digits to the base 256, from -128 on,
  * of whole numbers of up to 2^22; a digit's scale is a power of two. Takes ROW_DIGITS times rounded_row_bytes. */
 void digits_row(const WeightForm *form, const float *row, int64_t depth, void *to);
+
+/* Bytes of a row in parts (ROW_PARTS): whole lines of a cache. */
+int64_t parts_row_bytes(const WeightForm *form, int64_t depth);
+/* The same numbers, exactly, but for what of them is less than the least normal one: a part has the next 8 bits. What is not finite is its first
+ * part, beside zeros. */
+void parts_row(const WeightForm *form, const float *row, int64_t depth, void *to);
 
 #endif

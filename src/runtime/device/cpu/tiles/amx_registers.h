@@ -2,6 +2,7 @@
 /* Included by tile_amx.h and blocks/tile_blocks_amx.h: AMX's registers of 16 rows of 64 bytes. Wants
  *   AMX_PRODUCT(c, a, b)              the instruction
  *   amx_add_product(sum, a, b)        where TILE_AMX_PLAIN: what it adds to a sum for a row and a column, AMX_PAIRS elements of each
+ * and, of pairs of bf16, TDPBF16PS is AMX_DOT_PAIRS and amx_add_pairs.
  *
  * 32 rows by 32 columns of sums are four registers, so that two loads of rows and two of weights feed four products. An element of the depth is
  * four bytes: two halves or four numbers of 8 bits.
@@ -37,19 +38,37 @@ static void amx_store(int t, void *to, int64_t stride) {
         memcpy((char *)to + i * stride, amx_plain[t].data[i], sizeof amx_plain[t].data[i]);
 }
 
-static void amx_dot(int c, int a, int b) {
+static float amx_half(uint32_t pair, int odd) {
+    uint32_t bits = odd ? pair & 0xffff0000 : pair << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x > -0x1p-126f && x < 0x1p-126f ? 0 : x; /* subnormal ones */
+}
+
+/* The first and the second products of pairs are summed apart (Intel's manual, volume 2, TDPBF16PS). */
+static void amx_add_pairs(uint32_t *sum, const uint32_t *row, const uint32_t *column) {
+    float sums[2] = {0, 0}, all;
+    memcpy(&all, sum, sizeof all);
+    for (int k = 0; k < AMX_PAIRS; k++)
+        for (int h = 0; h < 2; h++) sums[h] += amx_half(row[k], h) * amx_half(column[k], h);
+    all += sums[0] + sums[1];
+    memcpy(sum, &all, sizeof all);
+}
+
+static void amx_dot(int c, int a, int b, bool pairs) {
     for (int i = 0; i < amx_plain[c].rows; i++)
         for (int j = 0; j < AMX_PAIRS; j++) {
             uint32_t column[AMX_PAIRS];
             for (int k = 0; k < AMX_PAIRS; k++) column[k] = amx_plain[b].data[k][j];
-            amx_add_product(&amx_plain[c].data[i][j], amx_plain[a].data[i], column);
+            (pairs ? amx_add_pairs : amx_add_product)(&amx_plain[c].data[i][j], amx_plain[a].data[i], column);
         }
 }
 
 #define AMX_ZERO(t) amx_zero(t)
 #define AMX_LOAD(t, from, stride) amx_load(t, from, stride)
 #define AMX_STORE(t, to, stride) amx_store(t, to, stride)
-#define AMX_DOT(c, a, b) amx_dot(c, a, b)
+#define AMX_DOT(c, a, b) amx_dot(c, a, b, false)
+#define AMX_DOT_PAIRS(c, a, b) amx_dot(c, a, b, true)
 #else
 typedef struct AmxShape {
     uint8_t palette, start_row, reserved[14];
@@ -73,6 +92,7 @@ static void amx_heights(int even, int odd, int depth) {
 #define AMX_LOAD(t, from, stride) _tile_loadd(t, from, (size_t)(stride))
 #define AMX_STORE(t, to, stride) _tile_stored(t, to, (size_t)(stride))
 #define AMX_DOT(c, a, b) AMX_PRODUCT(c, a, b)
+#define AMX_DOT_PAIRS(c, a, b) _tile_dpbf16ps(c, a, b)
 #endif
 
 /* For up to twice AMX_ROWS rows, by elements of the depth. */

@@ -127,10 +127,23 @@ bool tile_pairs_agree(const TileSet *set) { return agree(set, &tile_pairs_base, 
 /* A row in two blocks, of which the second ends early; scales are 1 and columns have powers of two. */
 enum { TRIED_BLOCK = 64, TRIED_BLOCKS_DEPTH = 100, TRIED_BLOCK_BYTES = sizeof(RoundedHead) + TRIED_BLOCK };
 
-static void try_blocks(const TileBlocks *set, float results[TRIED_ROWS][TRIED_WIDTH]) {
+/* Such a row's block as one in parts, of which any adds to its depth. */
+static void try_parts(const char *block, WeightKind kind, uint16_t parts[ROW_PARTS][TRIED_BLOCK]) {
+    const int word = weight_word(kind);
+    memset(parts, 0, sizeof(uint16_t[ROW_PARTS][TRIED_BLOCK]));
+    for (int k = 0; k < TRIED_BLOCK; k++) {
+        const int in = k % word, quads = word / 4;
+        const signed char byte =
+            (signed char)block[sizeof(RoundedHead) + (size_t)(k - in + 4 * (in % quads) + in / quads)];
+        parts[k % ROW_PARTS][k - in + in % (word / 2) * 2 + in / (word / 2)] = f32_to_bf16(byte);
+    }
+}
+
+static void try_blocks(const TileBlocks *set, bool in_parts, float results[TRIED_ROWS][TRIED_WIDTH]) {
     static const WeightForm form = {WEIGHT_INT4, TRIED_BLOCK, false};
     const int word = weight_word(form.kind);
     _Alignas(64) char x[TRIED_ROWS][2 * TRIED_BLOCK_BYTES] = {{0}};
+    _Alignas(64) uint16_t parts[TRIED_ROWS][2][ROW_PARTS][TRIED_BLOCK];
     uint32_t weight[2 + 2 * TRIED_BLOCK][TRIED_WIDTH];
     const void *rows[TRIED_ROWS];
     void *to[TRIED_ROWS];
@@ -143,8 +156,11 @@ static void try_blocks(const TileBlocks *set, float results[TRIED_ROWS][TRIED_WI
             x[i][b * TRIED_BLOCK_BYTES + (int)sizeof(RoundedHead) + k % TRIED_BLOCK] = (char)byte;
             heads[b].start -= weight_zero(form.kind) * byte;
         }
-        for (int b = 0; b < 2; b++) memcpy(x[i] + b * TRIED_BLOCK_BYTES, &heads[b], sizeof heads[b]);
-        rows[i] = x[i];
+        for (int b = 0; b < 2; b++) {
+            memcpy(x[i] + b * TRIED_BLOCK_BYTES, &heads[b], sizeof heads[b]);
+            if (in_parts) try_parts(x[i] + b * TRIED_BLOCK_BYTES, form.kind, parts[i][b]);
+        }
+        rows[i] = in_parts ? (const void *)parts[i] : x[i];
         to[i] = results[i];
     }
     for (int k = 0; k < TRIED_BLOCKS_DEPTH; k += word, at++) {
@@ -159,23 +175,25 @@ static void try_blocks(const TileBlocks *set, float results[TRIED_ROWS][TRIED_WI
     memset(results, 0, sizeof(float[TRIED_ROWS][TRIED_WIDTH]));
     for (int first = 0, count; first < TRIED_ROWS; first += count) {
         count = TRIED_ROWS - first < set->rows ? TRIED_ROWS - first : set->rows;
-        set->products[form.kind][count](&(TileCall){.rows = rows + first,
-                                                    .row_count = count,
-                                                    .taps = 1,
-                                                    .depth = TRIED_BLOCKS_DEPTH,
-                                                    .weight = weight,
-                                                    .weight_stride = TRIED_WIDTH,
-                                                    .form = &form,
-                                                    .results = to + first,
-                                                    .columns = TRIED_COLUMNS});
+        (in_parts ? set->parts[form.kind] : set->products[form.kind][count])(&(TileCall){.rows = rows + first,
+                                                                                         .row_count = count,
+                                                                                         .taps = 1,
+                                                                                         .depth = TRIED_BLOCKS_DEPTH,
+                                                                                         .weight = weight,
+                                                                                         .weight_stride = TRIED_WIDTH,
+                                                                                         .form = &form,
+                                                                                         .results = to + first,
+                                                                                         .columns = TRIED_COLUMNS});
     }
 }
 
 bool tile_blocks_agree(const TileBlocks *set) {
     float wanted[TRIED_ROWS][TRIED_WIDTH], found[TRIED_ROWS][TRIED_WIDTH];
-    try_blocks(&tile_blocks_base, wanted);
-    try_blocks(set, found);
-    return memcmp(wanted, found, sizeof wanted) == 0;
+    try_blocks(&tile_blocks_base, false, wanted);
+    try_blocks(set, false, found);
+    bool same = memcmp(wanted, found, sizeof wanted) == 0;
+    if (same && set->parts[WEIGHT_INT4]) try_blocks(set, true, found);
+    return same && memcmp(wanted, found, sizeof wanted) == 0;
 }
 
 /* ---- the sets of narrow numbers ---- */
@@ -203,7 +221,10 @@ static bool works(Untried *u) {
 #endif
 
 #if defined(__x86_64__)
-static Untried amx_int8 = {"AMX-INT8", vector_has_amx_int8, tile_quads_agree, &tile_quads_amx, &tile_blocks_amx, 0},
+/* Blocks take both, which all processors have that have one. */
+static bool has_amx(void) { return vector_has_amx_int8() && vector_has_amx_bf16(); }
+
+static Untried amx_int8 = {"AMX-INT8", has_amx, tile_quads_agree, &tile_quads_amx, &tile_blocks_amx, 0},
                amx_bf16 = {"AMX-BF16", vector_has_amx_bf16, tile_pairs_agree, &tile_pairs_amx, NULL, 0};
 #elif defined(__aarch64__)
 static Untried i8mm = {"FEAT_I8MM", vector_has_i8mm, tile_quads_agree, &tile_quads_i8mm, NULL, 0},

@@ -110,11 +110,21 @@ typedef struct RoundedHead {
 
 /* ROUNDED_STEP: depths after which sums of narrower numbers are widened. TILE_BLOCK_ROWS: most whose sums are in vector registers;
  * TILE_BLOCKS_MOST: in any. */
-enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8, TILE_BLOCKS_MOST = 32, ROW_DIGITS = 3 };
+enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8, TILE_BLOCKS_MOST = 32, ROW_DIGITS = 3, ROW_PARTS = 3 };
 
 /* words: as TileBlocks has them. */
 static inline int64_t rounded_block_bytes(int64_t block, bool words) {
     return (int64_t)sizeof(RoundedHead) + block * (1 + words);
+}
+
+/* Or rows of f32 as parts of bf16 that add up to them, the greatest first, in as long blocks: all depths of the first part, filled up with zeros, then
+ * those of the others, and the sum of the block's elements, as f32. Of the depths that a word of the weight holds, the two
+ * halves of it are taken in turn: 0, 4, 1, 5, 2, 6, 3, 7. */
+static inline int64_t parts_sum_at(int64_t block) { return block * ROW_PARTS * (int64_t)sizeof(uint16_t); }
+/* Whole lines of a cache, where a block of the parts is that. */
+static inline int64_t parts_block_bytes(const WeightForm *form) {
+    enum { LINE = 64 };
+    return parts_sum_at(form->block) + (form->zeros ? LINE : 0);
 }
 
 /* Products of such rows by weights in blocks. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
@@ -125,6 +135,7 @@ typedef struct TileBlocks {
     bool words;
     TileFunction products[WEIGHT_KINDS][TILE_BLOCKS_MOST + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
     TileFunction digits[WEIGHT_KINDS]; /* one row of ROW_DIGITS blocks for each; of INT4 and INT2; NULL: none */
+    TileFunction parts[WEIGHT_KINDS];  /* up to `rows` rows in parts; of all three or none */
 } TileBlocks;
 
 /* A row of a depthwise kernel and the line of the input that it meets. */

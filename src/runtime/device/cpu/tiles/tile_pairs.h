@@ -70,28 +70,11 @@ TILE_INLINE PairsRounded pairs_round(VF x) {
 #undef TILE_WITHOUT_PRODUCTS
 
 #if PAIR_AMX
-#ifdef TILE_AMX_PLAIN
-static float amx_half(uint32_t pair, int odd) {
-    uint32_t bits = odd ? pair & 0xffff0000 : pair << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return fabsf(x) < 0x1p-126f ? 0 : x;
-}
-
-/* The first and the second products of pairs are summed apart (Intel's manual, volume 2, TDPBF16PS). */
-static void amx_add_product(uint32_t *sum, const uint32_t *row, const uint32_t *column) {
-    float sums[2] = {0, 0}, all;
-    memcpy(&all, sum, sizeof all);
-    for (int k = 0; k < 16; k++)
-        for (int h = 0; h < 2; h++) sums[h] += amx_half(row[k], h) * amx_half(column[k], h);
-    all += sums[0] + sums[1];
-    memcpy(sum, &all, sizeof all);
-}
-#endif
 #define AMX_SET pairs
 #define AMX_SUM float
 #define AMX_BOUND pairs_bound_row
-#define AMX_PRODUCT(c, a, b) _tile_dpbf16ps(c, a, b)
+#define AMX_PRODUCT(c, a, b) AMX_DOT_PAIRS(c, a, b)
+#define amx_add_product amx_add_pairs
 #include "runtime/device/cpu/tiles/tile_amx.h"
 #else
 const TileSet TILE_JOIN(tile_pairs, ISA) = SET_WITHOUT_LINES(pairs, float, NULL, pairs_bound_row);

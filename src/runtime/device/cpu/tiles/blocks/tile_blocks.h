@@ -278,6 +278,9 @@ const TileBlocks TILE_JOIN(tile_blocks, ISA) = {
 #if BLOCK_DOT != BLOCK_PLAIN
     .digits = {[WEIGHT_INT4] = blocks_int4_digits, [WEIGHT_INT2] = blocks_int2_digits},
 #endif
+#ifdef BLOCK_AMX
+    .parts = {[WEIGHT_INT8] = amx_parts_int8, [WEIGHT_INT4] = amx_parts_int4, [WEIGHT_INT2] = amx_parts_int2},
+#endif
 };
 
 VECTOR_END
