@@ -19,10 +19,13 @@ static inline void each_tile(const TileSet *const *sets, int count, int step, Ti
                     check(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
 }
 
-/* A set that leaves out a vector of each row; where vectors have no masks, a row, as else it would read behind a vector. */
-static inline TileSet wrong_set(const TileSet *right) {
+/* A set that leaves out a vector of each row; where vectors have no masks, a row, as else it would read behind a vector. Where one loop takes all
+ * sizes (AMX), that of `other`, a set of other numbers. */
+static inline TileSet wrong_set(const TileSet *right, const TileSet *other) {
     TileSet wrong = *right;
-    if (wrong.lanes == TILE_MAX_LANES)
+    if (right->products[2][2] == right->products[1][1])
+        memcpy(wrong.products, other->products, sizeof wrong.products);
+    else if (wrong.lanes == TILE_MAX_LANES)
         memcpy(wrong.products[2], wrong.products[1], sizeof wrong.products[2]);
     else
         memmove(&wrong.products[2][2], &wrong.products[2][1], (size_t)(wrong.rows[2] - 1) * sizeof(TileFunction));

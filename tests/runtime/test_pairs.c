@@ -137,7 +137,7 @@ Test(pairs, all_sets_agree_on_sums_that_are_exact) {
     const TileSet *sets[SETS];
     int count = sets_here(sets);
     for (int s = 0; s < count; s++) cr_expect(tile_pairs_agree(sets[s]), "set %d", s);
-    TileSet wrong = wrong_set(tile_set_pairs());
+    TileSet wrong = wrong_set(tile_set_pairs(), tile_set_quads());
     cr_expect_not(tile_pairs_agree(&wrong));
 }
 

@@ -100,7 +100,7 @@ Test(quads, all_sets_agree) {
     const TileSet *sets[SETS];
     int count = sets_here(sets);
     for (int s = 0; s < count; s++) cr_expect(tile_quads_agree(sets[s]), "set %d", s);
-    TileSet wrong = wrong_set(tile_set_quads());
+    TileSet wrong = wrong_set(tile_set_quads(), tile_set_pairs());
     cr_expect_not(tile_quads_agree(&wrong));
 }
 

@@ -374,8 +374,8 @@ Test(rounded, parts_add_up_to_the_row) {
 }
 
 /* Rows whose parts are any small numbers, of which all sums are exact. */
-static void check_parts(WeightKind kind, bool zeros, int rows, int columns, int64_t depth, uint64_t *state) {
-    extern const TileBlocks tile_blocks_amx_plain;
+static void check_parts(const TileBlocks *set, WeightKind kind, bool zeros, int rows, int columns, int64_t depth,
+                        uint64_t *state) {
     enum { BYTES = 7 * DEPTH * 2 + 1024 };
     const WeightForm form = {kind, 16 << draw(state) % 4, zeros};
     const bool apart = draw(state) % 2;
@@ -412,7 +412,7 @@ static void check_parts(WeightKind kind, bool zeros, int rows, int columns, int6
                      .form = &form,
                      .results = to,
                      .columns = columns};
-    tile_blocks_amx_plain.parts[kind](&call);
+    set->parts[kind](&call);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < COLUMNS; j++) {
             double wanted = 0;
@@ -429,12 +429,17 @@ Test(rounded, rows_in_parts_give_what_the_formula_says) {
     static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
     static const int heights[] = {1, 2, 9, 15, 16, 17, 31, 32};
     static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
+    extern const TileBlocks tile_blocks_amx_plain;
+    const TileBlocks *sets[6];
     uint64_t state = 6;
-    for (size_t h = 0; h < sizeof heights / sizeof *heights; h++)
-        for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
-            for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
-                for (int t = 0; t < 6; t++)
-                    check_parts(kinds[t % 3], t / 3 == 1, heights[h], columns, depths[d], &state);
+    int count = tile_sets_of_blocks(sets);
+    sets[count++] = &tile_blocks_amx_plain;
+    for (int s = 0; s < count; s++)
+        for (size_t h = 0; sets[s]->parts[WEIGHT_INT4] && h < sizeof heights / sizeof *heights; h++)
+            for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
+                for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                    for (int t = 0; t < 6; t++)
+                        check_parts(sets[s], kinds[t % 3], t / 3 == 1, heights[h], columns, depths[d], &state);
 }
 
 /* A whole product of such rows, on all threads, in blocks of the depth. */
@@ -483,7 +488,7 @@ Test(rounded, a_product_of_rows_in_parts_is_as_near_as_f32) {
                              .merged = 1,
                              .inside = true,
                              .row_kind = ROWS_PARTS,
-                             .blocks = &tile_blocks_amx_plain,
+                             .blocks = tile_blocks()->parts[form.kind] ? tile_blocks() : &tile_blocks_amx_plain,
                              .epilogue = &epilogue};
     Scratch scratch = {0};
     cr_assert_null(product_run(&product, 1, NULL, &scratch));

@@ -199,7 +199,7 @@ bool tile_blocks_agree(const TileBlocks *set) {
 /* ---- the sets of narrow numbers ---- */
 
 #if defined(__x86_64__) || defined(__aarch64__)
-/* This project has had no machine with these yet: where they do not give what plain C gives, they are left alone. */
+/* This project has had these under emulators alone: where they do not give what plain C gives, they are left alone. */
 typedef struct Untried {
     const char *name;
     bool (*there)(void);
