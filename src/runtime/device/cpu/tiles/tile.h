@@ -175,8 +175,9 @@ typedef enum LineKind {
     LINE_KINDS
 } LineKind;
 
-/* LINE_SPREAD_LANES: the widest groups whose channels are spread in registers. */
-enum { LINE_TILE = 8, LINE_TAPS = 7, LINE_VECTORS = 2, LINE_SPREAD_LANES = 4 };
+/* LINE_TILE: the most positions of a tile; LINE_LOW: the fewest that a line of as many is cut into.
+ * LINE_SPREAD_LANES: the widest groups whose channels are spread in registers. */
+enum { LINE_TILE = 8, LINE_LOW = 4, LINE_TAPS = 7, LINE_VECTORS = 2, LINE_SPREAD_LANES = 4 };
 
 typedef void (*LinesFunction)(const LinesCall *call);
 

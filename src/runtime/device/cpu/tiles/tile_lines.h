@@ -187,7 +187,7 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
 }
 
 TILE_INLINE void NAME(finish_rest_of)(const LinesCall *call, void *const *results, const COLUMNS *c,
-                                      V sums[LINE_TILE][LINE_VECTORS], int m, int nv, const NAME(Limits) * limits,
+                                      V sums[LINE_LOW][LINE_VECTORS], int m, int nv, const NAME(Limits) * limits,
                                       const BoundKind kind) {
     const TileCall *ends = &call->ends;
     (void)kind, (void)limits;
@@ -213,7 +213,7 @@ TILE_INLINE void NAME(finish_rest_of)(const LinesCall *call, void *const *result
 
 /* As `finish`, whatever the height: all tiles of fewer positions share this code, which else is most of theirs. */
 static __attribute__((noinline)) void NAME(finish_rest)(const LinesCall *call, void *const *results, const COLUMNS *c,
-                                                        V sums[LINE_TILE][LINE_VECTORS], int m, int nv,
+                                                        V sums[LINE_LOW][LINE_VECTORS], int m, int nv,
                                                         const NAME(Limits) * limits) {
     switch (IS_FLOAT ? bound_kind(&call->ends.bounds) : BOUND_NOT) {
     case BOUND_NOT: NAME(finish_rest_of)(call, results, c, sums, m, nv, limits, BOUND_NOT); break;
@@ -234,7 +234,8 @@ TILE_INLINE void NAME(add_columns)(const LinesCall *call, int64_t first, const C
         NAME(any_columns)(call, first, c, acc, m, nv, padded, rest, stride);
 }
 
-/* m positions from `position` on. */
+/* m positions from `position` on. Of tiles of fewer than LINE_TILE one copy serves those in the middle of a line, too: that tests
+ * a few columns more, but most such tiles are at an end. */
 TILE_INLINE void NAME(line_tile)(const LinesCall *call, const NAME(Limits) * limits, int64_t position, const COLUMNS *c,
                                  const int m, const int nv, const bool rest, const int taps, const int stride) {
     V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
@@ -242,7 +243,7 @@ TILE_INLINE void NAME(line_tile)(const LinesCall *call, const NAME(Limits) * lim
     void *const *results = call->ends.results + position;
     NAME(clear)(acc, m, nv);
     const int64_t reach = (call->ends.taps - 1) * call->tap_step + (m - 1) * call->position_step;
-    if (rest || first < 0 || first + reach >= call->limit)
+    if (rest || m < LINE_TILE || first < 0 || first + reach >= call->limit)
         NAME(add_columns)(call, first, c, acc, m, nv, rest || !taps ? PADDED : PADDED_ENDS, rest, taps, stride);
     else
         NAME(add_columns)(call, first, c, acc, m, nv, NOT_PADDED, rest, taps, stride);
@@ -250,7 +251,7 @@ TILE_INLINE void NAME(line_tile)(const LinesCall *call, const NAME(Limits) * lim
         NAME(finish)(&call->ends, limits, results, c->column, acc, m, nv, VECTOR_BYTES == 64 ? c->last : TYPE_LANES);
         return;
     }
-    V sums[LINE_TILE][LINE_VECTORS];
+    V sums[LINE_LOW][LINE_VECTORS];
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
@@ -259,22 +260,15 @@ TILE_INLINE void NAME(line_tile)(const LinesCall *call, const NAME(Limits) * lim
     NAME(finish_rest)(call, results, c, sums, m, nv, limits);
 }
 
-/* Positions [from, to) in tiles of one height, but for the last. */
-TILE_INLINE void NAME(line_rest)(const LinesCall *call, const NAME(Limits) * limits, int64_t from, int64_t to,
-                                 const COLUMNS *c, const int nv, const int taps, const int stride) {
-    int64_t count = to - from, tiles = (count + LINE_TILE - 1) / LINE_TILE;
-    if (count <= 0) return;
-    int64_t height = tiles == 1 ? count : (count + tiles - 1) / tiles;
-    for (int64_t i = from; i < to; i += height) {
-        switch (to - i < height ? to - i : height) {
+/* All positions, LINE_LOW at a time: code of which there is the less, for few lines come this way. */
+TILE_INLINE void NAME(line_rest)(const LinesCall *call, const NAME(Limits) * limits, const COLUMNS *c, const int nv,
+                                 const int taps, const int stride) {
+    for (int64_t i = 0; i < call->count; i += LINE_LOW) {
+        switch (call->count - i) {
         case 1: NAME(line_tile)(call, limits, i, c, 1, nv, true, taps, stride); break;
         case 2: NAME(line_tile)(call, limits, i, c, 2, nv, true, taps, stride); break;
         case 3: NAME(line_tile)(call, limits, i, c, 3, nv, true, taps, stride); break;
-        case 4: NAME(line_tile)(call, limits, i, c, 4, nv, true, taps, stride); break;
-        case 5: NAME(line_tile)(call, limits, i, c, 5, nv, true, taps, stride); break;
-        case 6: NAME(line_tile)(call, limits, i, c, 6, nv, true, taps, stride); break;
-        case 7: NAME(line_tile)(call, limits, i, c, 7, nv, true, taps, stride); break;
-        default: NAME(line_tile)(call, limits, i, c, 8, nv, true, taps, stride); break;
+        default: NAME(line_tile)(call, limits, i, c, LINE_LOW, nv, true, taps, stride); break;
         }
     }
 }
@@ -286,43 +280,72 @@ TILE_INLINE bool NAME(pads_more)(const LinesCall *call, const int taps) {
     return call->first < -most || end - most > call->limit;
 }
 
-typedef void NAME(Rest)(const LinesCall *call, const NAME(Limits) * limits, int64_t from, int64_t to, const COLUMNS *c);
+/* What a line has beside tiles of LINE_TILE positions, as code apart from the loop over these. */
+typedef struct NAME(Shorter) {
+    void (*tile)(const LinesCall *call, const NAME(Limits) * limits, int64_t position, int height, const COLUMNS *c);
+    void (*rest)(const LinesCall *call, const NAME(Limits) * limits, const COLUMNS *c); /* the whole line */
+} NAME(Shorter);
 
-/* Whole tiles, and the positions behind the last one by `rest`. passes: over each tile, one behind the other, so that the second meets
- * in the first-level cache what the first has read of the input's lines of 64 bytes. */
-TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Rest) *const rest, const int passes, const int nv,
+/* The height of the next tile of a line that has `left` positions yet, LINE_LOW or more: what is left then is none or as many. */
+TILE_INLINE int64_t NAME(next_height)(int64_t left) {
+    if (left <= LINE_TILE) return left;
+    return left < LINE_TILE + LINE_LOW ? (left + 1) / 2 : LINE_TILE;
+}
+
+/* passes: over each tile, one behind the other, so that the second meets in the first-level cache what the first has read of the input's
+ * lines of 64 bytes. */
+TILE_INLINE void NAME(line)(const LinesCall *call, const NAME(Shorter) shorter, const int passes, const int nv,
                             const int taps, const int stride) {
-    const int64_t tiles = call->count / LINE_TILE, done = tiles * LINE_TILE;
     /* Without masks a partial vector has no whole tiles; it is the last. */
     const int masked = VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES ? passes - 1 : passes,
-              whole = taps && NAME(pads_more)(call, taps) ? 0 : masked;
+              whole = call->count < LINE_LOW || (taps && NAME(pads_more)(call, taps)) ? 0 : masked;
     COLUMNS c[LINE_VECTORS];
     NAME(Limits) kept;
     const NAME(Limits) *limits = &kept;
     NAME(limits)(&kept, &call->ends.bounds);
     for (int p = 0; p < passes; p++) c[p] = NAME(columns_of)(call, p * nv, nv);
-    for (int64_t i = 0; i < tiles; i++) {
+    for (int64_t i = 0, height; whole && i < call->count; i += height) {
+        height = NAME(next_height)(call->count - i);
         TILE_NO_UNROLL
-        for (int p = 0; p < whole; p++)
-            NAME(line_tile)(call, limits, i * LINE_TILE, &c[p], LINE_TILE, nv, false, taps, stride);
+        for (int p = 0; p < whole; p++) {
+            if (height == LINE_TILE)
+                NAME(line_tile)(call, limits, i, &c[p], LINE_TILE, nv, false, taps, stride);
+            else
+                shorter.tile(call, limits, i, (int)height, &c[p]);
+        }
     }
     TILE_NO_UNROLL
-    for (int p = 0; p < passes; p++) rest(call, limits, p < whole ? done : 0, call->count, &c[p]);
+    for (int p = whole; p < passes; p++) shorter.rest(call, limits, &c[p]);
 }
 
-#define LINE_REST(name, nv, taps, stride)                                                                              \
+TILE_INLINE void NAME(lower_tile)(const LinesCall *call, const NAME(Limits) * limits, int64_t position, int height,
+                                  const COLUMNS *c, const int nv, const int taps, const int stride) {
+    switch (height) {
+    case LINE_LOW: NAME(line_tile)(call, limits, position, c, LINE_LOW, nv, false, taps, stride); break;
+    case 5: NAME(line_tile)(call, limits, position, c, 5, nv, false, taps, stride); break;
+    case 6: NAME(line_tile)(call, limits, position, c, 6, nv, false, taps, stride); break;
+    default: NAME(line_tile)(call, limits, position, c, 7, nv, false, taps, stride); break;
+    }
+}
+
+#define LINE_SHORTER(name, nv, taps, stride)                                                                           \
+    static __attribute__((noinline)) void NAME(lower_##name##_##nv)(                                                   \
+        const LinesCall *call, const NAME(Limits) * limits, int64_t position, int height, const COLUMNS *c) {          \
+        NAME(lower_tile)(call, limits, position, height, c, nv, taps, stride);                                         \
+    }                                                                                                                  \
     static __attribute__((noinline)) void NAME(rest_##name##_##nv)(const LinesCall *call, const NAME(Limits) * limits, \
-                                                                   int64_t from, int64_t to, const COLUMNS *c) {       \
-        NAME(line_rest)(call, limits, from, to, c, nv, taps, stride);                                                  \
+                                                                   const COLUMNS *c) {                                 \
+        NAME(line_rest)(call, limits, c, nv, taps, stride);                                                            \
     }
 #define LINE(name, vectors, passes, nv, taps, stride)                                                                  \
     static void NAME(line_##name##_##vectors)(const LinesCall *call) {                                                 \
-        NAME(line)(call, NAME(rest_##name##_##nv), passes, nv, taps, stride);                                          \
+        NAME(line)                                                                                                     \
+        (call, (NAME(Shorter)){NAME(lower_##name##_##nv), NAME(rest_##name##_##nv)}, passes, nv, taps, stride);        \
     }
-#define LINE_ONE(name, taps, stride) LINE_REST(name, 1, taps, stride) LINE(name, 1, 1, 1, taps, stride)
+#define LINE_ONE(name, taps, stride) LINE_SHORTER(name, 1, taps, stride) LINE(name, 1, 1, 1, taps, stride)
 /* Two vectors: in registers where there are enough of them. */
 #if REGISTERS == 32
-#define LINE_PAIR(name, taps, stride) LINE_REST(name, 2, taps, stride) LINE(name, 2, 1, 2, taps, stride)
+#define LINE_PAIR(name, taps, stride) LINE_SHORTER(name, 2, taps, stride) LINE(name, 2, 1, 2, taps, stride)
 #else
 #define LINE_PAIR(name, taps, stride) LINE(name, 2, 2, 1, taps, stride)
 #endif
@@ -349,7 +372,7 @@ LINE_ONE(eights, 0, 8)
 LINE_PAIR(eights, 0, 8)
 #endif
 #endif
-#undef LINE_REST
+#undef LINE_SHORTER
 #undef LINE_ONE
 #undef LINE_PAIR
 #undef LINE
