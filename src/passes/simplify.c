@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Algebra on anchors: a product of rows that are given leading axes behind it has these axes itself; scalar factors become a
- * GEMM's alpha; constant factors and summands per channel (batch normalisation) go into constant weights and a bias.
+ * GEMM's alpha; constant factors and summands per channel (batch normalisation) go into constant weights and a bias;
+ * convolutions of one input whose results are added become one (join_sums.c).
  *
  * In and out: LEVEL_PRIM. */
+#include "passes/simplify.h"
+
 #include "graph/constants/unread.h"
 #include "lowering/anchors.h"
-#include "lowering/build.h"
 #include "lowering/prune.h"
 #include "passes/passes.h"
 
@@ -122,12 +124,15 @@ static void fold_factors(Graph *graph, Node *gemm) {
 
 /* --- per-channel affine -> weights and bias
  * ---------------------------------------------------------------------------------- */
-/* A constant as a vector [channels] along the last axis of `like`; NULL when it varies along others. */
-static Value *channel_vector(Lowering *l, Value *v, const Value *like) {
+bool is_channel_vector(const Value *v, const Value *like) {
     int64_t channels, count = v->constant ? tensor_count(v->constant) : 0;
-    if (!v->constant || v->rank > like->rank || !dim_is_const(like->dims[like->rank - 1], &channels)) return NULL;
-    if (count != 1 && (count != channels || !dim_equals(v->dims[v->rank - 1], channels))) return NULL;
-    const Dim *flat = dim_const(l->dims, count), *whole = dim_const(l->dims, channels);
+    if (!v->constant || v->rank > like->rank || !dim_is_const(like->dims[like->rank - 1], &channels)) return false;
+    return count == 1 || (count == channels && dim_equals(v->dims[v->rank - 1], channels));
+}
+
+Value *channel_vector(Lowering *l, Value *v, const Value *like) {
+    if (!is_channel_vector(v, like)) return NULL;
+    const Dim *flat = dim_const(l->dims, tensor_count(v->constant)), *whole = like->dims[like->rank - 1];
     return expand(l, reshape(l, v, &flat, 1), &whole, 1);
 }
 
@@ -225,6 +230,10 @@ static bool is_affine(const Node *node) {
            (node->prim == PRIM_ADD || node->prim == PRIM_SUB || node->prim == PRIM_MUL || node->prim == PRIM_DIV);
 }
 
+static bool is_sum(const Node *node) {
+    return node->kind == NODE_PRIM && (node->prim == PRIM_ADD || node->prim == PRIM_SUB);
+}
+
 /* All affine steps behind the anchor become one addition at most. One that stands alone is that already. */
 static Status fold_affines(Graph *graph, const Policy *policy, Arena *scratch, Node *anchor, Node **next) {
     Value *y = affine_beginning(anchor), *bias = NULL;
@@ -267,7 +276,17 @@ Status simplify(Graph *graph, const Policy *policy) {
             status = lift_reshape(graph, policy, scratch, node, &next_node);
             fold_factors(graph, node);
         }
-        if (!status && takes_affine(node)) status = fold_affines(graph, policy, scratch, node, &next_node);
+        Node *anchor = node;
+        if (is_sum(node)) {
+            Lowering l = {.graph = graph,
+                          .arena = graph->arena,
+                          .scratch = scratch,
+                          .dims = graph->dims,
+                          .policy = policy,
+                          .node = node};
+            status = join_sum(&l, node, &anchor);
+        }
+        if (!status && takes_affine(anchor)) status = fold_affines(graph, policy, scratch, anchor, &next_node);
         if (status) break;
         arena_reset(scratch);
         graph_give_back_many(graph);
