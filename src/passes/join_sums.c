@@ -23,9 +23,9 @@ typedef struct Taps {
 } Taps;
 
 static bool takes_part(const Value *v, const Node *sum) {
-    const Value *y = sum->outputs[0];
-    return v->producer && value_only_user(v) && v->producer->fence == sum->fence && v->dtype == DT_F32 &&
-           value_same_shape(v, y);
+    const Node *n = v->producer;
+    return n && value_only_user(v) && n->fence == sum->fence && n->backward == sum->backward &&
+           n->repeats == sum->repeats && v->dtype == DT_F32 && value_same_shape(v, sum->outputs[0]);
 }
 
 /* v is prim(x, a constant of a number a channel): takes the node, and v becomes x. */
@@ -69,13 +69,11 @@ static bool same_ints(const Node *a, const Node *b, const char *name) {
 static bool go_together(const Term *a, const Term *b) {
     if (!a->conv || a->x != b->x) return false;
     if (!b->conv) {
-        int64_t channels;
-        const Value *y = a->conv->outputs[0];
         int count;
         const int64_t *strides = attr_ints(a->conv, "strides", &count);
         for (int i = 0; i < count; i++)
             if (strides[i] != 1) return false;
-        return value_same_shape(a->x, y) && dim_is_const(y->dims[y->rank - 1], &channels);
+        return value_same_shape(a->x, a->conv->outputs[0]);
     }
     static const char *const same[] = {"group", "winograd", "weight_precision"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)

@@ -2,7 +2,6 @@
 /* Sums of convolutions of one input, of whole numbers, so that what they become has the very same results. */
 #include <criterion/criterion.h>
 
-#include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "passes/passes.h"
 #include "random_graph.h"
