@@ -59,12 +59,6 @@ static Term term_of(Value *v, const Node *sum) {
     return t;
 }
 
-static bool same_ints(const Node *a, const Node *b, const char *name) {
-    int m, n;
-    const int64_t *x = attr_ints(a, name, &m), *y = attr_ints(b, name, &n);
-    return m == n && (m <= 0 || memcmp(x, y, (size_t)m * sizeof *x) == 0);
-}
-
 /* Whether both may be one node: of one input, by the same steps and rules. b may be no convolution. */
 static bool go_together(const Term *a, const Term *b) {
     if (!a->conv || a->x != b->x) return false;
@@ -78,7 +72,8 @@ static bool go_together(const Term *a, const Term *b) {
     static const char *const same[] = {"group", "winograd", "weight_precision"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (attr_int(a->conv, same[i], 1) != attr_int(b->conv, same[i], 1)) return false;
-    return a->conv->attrs.count == b->conv->attrs.count && same_ints(a->conv, b->conv, "strides");
+    return a->conv->attrs.count == b->conv->attrs.count &&
+           attr_equal(node_attr(a->conv, "strides"), node_attr(b->conv, "strides"));
 }
 
 static bool taps_of(const Term *t, int spatial, Taps *taps, int64_t *after) {
@@ -173,34 +168,30 @@ Status join_sum(Lowering *l, Node *sum, Node **out_conv) {
     *out_conv = NULL;
     if (y->dtype != DT_F32 || y->rank < 3 || sum->inputs[0] == sum->inputs[1]) return NULL;
     Term a = term_of(sum->inputs[0], sum), b = term_of(sum->inputs[1], sum);
-    bool negative = sum->prim == PRIM_SUB, negative_a = false;
-    if (!a.conv) {
-        Term t = a;
-        a = b, b = t;
-        negative_a = negative, negative = false;
-    }
-    if (!go_together(&a, &b)) return NULL;
-    Value *w = a.conv->inputs[1];
+    const Term *of = a.conv ? &a : &b, *other = of == &a ? &b : &a;
+    if (!go_together(of, other)) return NULL;
+    Value *w = of->conv->inputs[1];
     const int spatial = w->rank - 2;
-    Taps of_a[MOST_SPATIAL], of_b[MOST_SPATIAL], whole[MOST_SPATIAL];
-    int64_t after[MOST_SPATIAL], unused[MOST_SPATIAL], taps = 1, taps_a = 1, taps_b = b.conv != NULL;
-    if (!taps_of(&a, spatial, of_a, after) || !taps_of(&b, spatial, of_b, unused)) return NULL;
+    Taps mine[MOST_SPATIAL], its[MOST_SPATIAL], whole[MOST_SPATIAL];
+    int64_t after[MOST_SPATIAL], unused[MOST_SPATIAL], taps = 1, my_taps = 1, its_taps = other->conv != NULL;
+    if (!taps_of(of, spatial, mine, after) || !taps_of(other, spatial, its, unused)) return NULL;
     for (int i = 0; i < spatial; i++) {
-        if (!unite(&of_a[i], &of_b[i], &whole[i])) return NULL;
-        after[i] += end_of(&whole[i]) - end_of(&of_a[i]);
+        if (!unite(&mine[i], &its[i], &whole[i])) return NULL;
+        after[i] += end_of(&whole[i]) - end_of(&mine[i]);
         if (whole[i].first > 0 || after[i] < 0) return NULL;
-        taps *= whole[i].count, taps_a *= of_a[i].count, taps_b *= of_b[i].count;
+        taps *= whole[i].count, my_taps *= mine[i].count, its_taps *= its[i].count;
     }
-    if (taps > taps_a + taps_b) return NULL;
-    Value *kernel_a = kernel_of(l, &a, w, of_a, whole), *kernel_b = kernel_of(l, &b, w, of_b, whole);
+    if (taps > my_taps + its_taps) return NULL;
+    Value *kernel_a = kernel_of(l, &a, w, of == &a ? mine : its, whole),
+          *kernel_b = kernel_of(l, &b, w, of == &a ? its : mine, whole);
     Value *bias_a = a.bias ? channel_vector(l, a.bias, y) : NULL,
           *bias_b = b.bias ? channel_vector(l, b.bias, y) : NULL;
     if (l->error) return l->error;
-    Value *weight = negative_a ? sum_of(l, kernel_b, kernel_a, true) : sum_of(l, kernel_a, kernel_b, negative),
-          *bias = negative_a ? sum_of(l, bias_b, bias_a, true) : sum_of(l, bias_a, bias_b, negative);
+    const bool negative = sum->prim == PRIM_SUB;
+    Value *weight = sum_of(l, kernel_a, kernel_b, negative), *bias = sum_of(l, bias_a, bias_b, negative);
     if (l->error) return l->error;
     if (!weight->constant || (bias && !bias->constant)) return NULL;
-    Node *conv = new_convolution(l, sum, &a, weight, whole, after);
+    Node *conv = new_convolution(l, sum, of, weight, whole, after);
     Value *result = conv->outputs[0];
     if (bias) result = add(l, result, bias);
     if (l->error) return l->error;

@@ -54,7 +54,7 @@ static void give_leading_axes(Value *y, const Value *whole) {
 }
 
 /* reshape(f(a b)) becomes f(reshape(a) b), so that what follows the reshape can be the product's epilogue. */
-static Status lift_reshape(Graph *graph, const Policy *policy, Arena *scratch, Node *gemm, Node **next) {
+static Status lift_reshape(Lowering *l, Node *gemm, Node **next) {
     Node *between[MOST_BETWEEN], *last;
     int count;
     bool plain = !gemm->subgraph_count && !node_attr(gemm, "perm_a") && !node_attr(gemm, "perm_out");
@@ -62,23 +62,21 @@ static Status lift_reshape(Graph *graph, const Policy *policy, Arena *scratch, N
     if (!(last = reshape_behind(gemm, between, &count))) return NULL;
     const Dim *rows = gemm->outputs[0]->dims[0];
     Value *whole = last->outputs[0];
-    Lowering l = {
-        .graph = graph, .arena = graph->arena, .scratch = scratch, .dims = graph->dims, .policy = policy, .node = gemm};
-    node_set_input(gemm, 0, over_leading_axes(&l, gemm->inputs[0], whole, rows));
+    node_set_input(gemm, 0, over_leading_axes(l, gemm->inputs[0], whole, rows));
     give_leading_axes(gemm->outputs[0], whole);
     const Value *from = gemm->outputs[0];
     for (int i = 0; i < count; i++) {
-        l.node = between[i];
+        l->node = between[i];
         for (int k = 0; k < between[i]->input_count; k++)
             if (between[i]->inputs[k] != from)
-                node_set_input(between[i], k, over_leading_axes(&l, between[i]->inputs[k], whole, rows));
+                node_set_input(between[i], k, over_leading_axes(l, between[i]->inputs[k], whole, rows));
         from = between[i]->outputs[0];
         give_leading_axes(between[i]->outputs[0], whole);
     }
-    if (l.error) return l.error;
+    if (l->error) return l->error;
     if (last == *next) *next = last->next;
-    value_replace(graph, whole, last->inputs[0]);
-    graph_remove_node(graph, last);
+    value_replace(l->graph, whole, last->inputs[0]);
+    graph_remove_node(l->graph, last);
     return NULL;
 }
 
@@ -235,34 +233,29 @@ static bool is_sum(const Node *node) {
 }
 
 /* All affine steps behind the anchor become one addition at most. One that stands alone is that already. */
-static Status fold_affines(Graph *graph, const Policy *policy, Arena *scratch, Node *anchor, Node **next) {
+static Status fold_affines(Lowering *l, Node *anchor, Node **next) {
     Value *y = affine_beginning(anchor), *bias = NULL;
     Node *first = y ? value_only_user(y) : NULL;
     if (!first) return NULL;
     if (first->kind == NODE_PRIM && first->prim == PRIM_ADD && !is_affine(value_only_user(first->outputs[0])))
         return NULL;
-    Lowering l = {.graph = graph,
-                  .arena = graph->arena,
-                  .scratch = scratch,
-                  .dims = graph->dims,
-                  .policy = policy,
-                  .node = anchor};
+    l->node = anchor;
     for (Node *user; (user = value_only_user(y));) {
-        bool folded = fold_affine(&l, anchor, y, user, &bias);
-        if (l.error) return l.error;
+        bool folded = fold_affine(l, anchor, y, user, &bias);
+        if (l->error) return l->error;
         if (!folded) break;
         if (user == *next) *next = user->next;
         node_add_origin(anchor, user->origin);
         anchor->outputs[0]->stands_for = y->stands_for = NULL;
-        value_replace(graph, user->outputs[0], y);
-        graph_remove_node(graph, user);
+        value_replace(l->graph, user->outputs[0], y);
+        graph_remove_node(l->graph, user);
     }
     if (!bias) return NULL;
-    Node *sum = graph_add_prim(graph, y->producer->next, PRIM_ADD, (Value *[]){y, bias}, 2);
+    Node *sum = graph_add_prim(l->graph, y->producer->next, PRIM_ADD, (Value *[]){y, bias}, 2);
     sum->origin = anchor->origin;
     node_follow_rules(sum, anchor);
     Value *result = node_add_output(sum, NULL, y->dtype, y->rank, y->dims);
-    value_replace(graph, y, result);
+    value_replace(l->graph, y, result);
     node_set_input(sum, 0, y);
     return NULL;
 }
@@ -272,21 +265,20 @@ Status simplify(Graph *graph, const Policy *policy) {
     Arena *scratch = arena_create_inside(graph->arena);
     Status status = NULL;
     FOR_EACH_NODE_SAFE(node, graph) {
-        if (is_anchor(node, "matmul")) {
-            status = lift_reshape(graph, policy, scratch, node, &next_node);
-            fold_factors(graph, node);
-        }
+        Lowering l = {.graph = graph,
+                      .arena = graph->arena,
+                      .scratch = scratch,
+                      .dims = graph->dims,
+                      .policy = policy,
+                      .node = node};
         Node *anchor = node;
-        if (is_sum(node)) {
-            Lowering l = {.graph = graph,
-                          .arena = graph->arena,
-                          .scratch = scratch,
-                          .dims = graph->dims,
-                          .policy = policy,
-                          .node = node};
+        if (is_anchor(node, "matmul")) {
+            status = lift_reshape(&l, node, &next_node);
+            fold_factors(graph, node);
+        } else if (is_sum(node)) {
             status = join_sum(&l, node, &anchor);
         }
-        if (!status && takes_affine(anchor)) status = fold_affines(graph, policy, scratch, anchor, &next_node);
+        if (!status && takes_affine(anchor)) status = fold_affines(&l, anchor, &next_node);
         if (status) break;
         arena_reset(scratch);
         graph_give_back_many(graph);
