@@ -33,10 +33,52 @@ Status heap_set_host(HeapHost given) {
     return NULL;
 }
 
+/* ---- huge pages ---- */
+
+/* Zeroing a huge page takes .05 to .1 ms. One that the system has to gather first, or whose memory a virtual machine has
+ * handed to its host, took 2.7 to 5 ms, more than 512 small pages that lie at hand: after one that is slow nothing is
+ * put into huge pages for a while. */
+enum { HUGE_PAGE = 2 << 20, HUGE_LEAST = 2 * HUGE_PAGE, SLOW_NANOSECONDS = 1000000, WHILE_SECONDS = 10 };
+static _Atomic int64_t small_before; /* until then they are slow */
+
+static int64_t nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool huge_are_slow(void) {
+    int64_t until = atomic_load_explicit(&small_before, memory_order_relaxed);
+    return until && nanoseconds() < until;
+}
+
+static size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+/* Whether that was slow. */
+static bool touch_huge(char *page) {
+    int64_t before = nanoseconds();
+    *(volatile char *)page = 0;
+    int64_t now = nanoseconds();
+    if (now - before <= SLOW_NANOSECONDS) return false;
+    atomic_store_explicit(&small_before, now + WHILE_SECONDS * (int64_t)1000000000, memory_order_relaxed);
+    return true;
+}
+
+/* For the pages wholly inside, if the first shows that they are not slow. */
+static void advise_huge(char *memory, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = round_up((uintptr_t)memory, page) - (uintptr_t)memory;
+    size_t size = (bytes - before) / page * page, first = round_up((uintptr_t)memory, HUGE_PAGE) - (uintptr_t)memory;
+    madvise(memory + before, size, MADV_HUGEPAGE);
+    if (touch_huge(memory + first)) madvise(memory + before, size, MADV_NOHUGEPAGE);
+}
+
+/* ---- blocks ---- */
+
 void *heap_alloc(size_t bytes) {
     if (bytes > SIZE_MAX / 2) return NULL;
     size_t rounded = (bytes + HEAP_ALIGNMENT - 1) / HEAP_ALIGNMENT * HEAP_ALIGNMENT;
     void *memory = host.allocate ? host.allocate(host.user, bytes) : aligned_alloc(HEAP_ALIGNMENT, rounded);
+    if (memory && !host.allocate && bytes >= HUGE_LEAST && !huge_are_slow()) advise_huge(memory, bytes);
     if (memory) atomic_fetch_add_explicit(&blocks_in_use, 1, memory_order_relaxed);
     return memory;
 }
@@ -52,10 +94,7 @@ void heap_free(void *memory, size_t bytes) {
 
 /* ---- lasting blocks ---- */
 
-/* Zeroing a huge page takes .05 to .1 ms. One that the system has to gather first, or whose memory a virtual machine has
- * handed to its host, took 2.7 to 5 ms, more than 512 small pages that lie at hand: after one that is slow nothing is
- * put into huge pages for a while. */
-enum { HUGE_PAGE = 2 << 20, MAPPING = 16 * HUGE_PAGE, SLOW_NANOSECONDS = 1000000, WHILE_SECONDS = 10 };
+enum { MAPPING = 16 * HUGE_PAGE };
 
 /* One block after the other; what no block has reached takes no memory. */
 typedef struct Mapping {
@@ -67,11 +106,8 @@ typedef struct Mapping {
 static struct {
     pthread_mutex_t lock;
     Mapping *mappings;
-    size_t plain;         /* bytes of lasting blocks that are not in them */
-    int64_t small_before; /* until then pages are slow */
+    size_t plain; /* bytes of lasting blocks that are not in them */
 } lasting = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 /* Aligned to HUGE_PAGE; NULL when there is no room. */
 static char *map_huge(size_t size) {
@@ -95,24 +131,12 @@ static Mapping *mapping_with(size_t bytes) {
     return NULL;
 }
 
-static int64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Huge pages that [used, to) is the first to reach. */
 static void reach(Mapping *m, size_t to) {
-    int64_t before = nanoseconds();
     for (size_t at = round_up(m->used, HUGE_PAGE); at < to; at += HUGE_PAGE) {
-        *(volatile char *)(m->memory + at) = 0;
-        int64_t now = nanoseconds();
-        if (now - before > SLOW_NANOSECONDS) {
-            lasting.small_before = now + WHILE_SECONDS * (int64_t)1000000000;
-            madvise(m->memory + at + HUGE_PAGE, m->size - at - HUGE_PAGE, MADV_NOHUGEPAGE);
-            break;
-        }
-        before = now;
+        if (!touch_huge(m->memory + at)) continue;
+        madvise(m->memory + at + HUGE_PAGE, m->size - at - HUGE_PAGE, MADV_NOHUGEPAGE);
+        break;
     }
     m->used = to;
 }
@@ -122,8 +146,7 @@ void *heap_alloc_lasting(size_t bytes) {
     size_t rounded = round_up(bytes ? bytes : 1, HEAP_ALIGNMENT);
     char *memory = NULL;
     pthread_mutex_lock(&lasting.lock);
-    bool plain = is_watched || host.allocate || lasting.plain + rounded <= LASTING_PLAIN ||
-                 (lasting.small_before && nanoseconds() < lasting.small_before);
+    bool plain = is_watched || host.allocate || lasting.plain + rounded <= LASTING_PLAIN || huge_are_slow();
     Mapping *m = plain ? NULL : mapping_with(rounded);
     if (m) {
         memory = m->memory + m->used;

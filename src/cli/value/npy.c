@@ -8,15 +8,22 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HUGE_LEAST = 4 << 20 };
 
 void loaded_free(Loaded *loaded) {
     onnxfuse_value_free(loaded->value);
     free(loaded->data);
     free(loaded->text);
     *loaded = (Loaded){0};
+}
+
+/* Large tensors in huge pages, as NumPy's are: what is measured is then the same that a user of it sees. */
+static void advise_huge(char *memory, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)memory % page) % page;
+    if (bytes >= HUGE_LEAST) madvise(memory + before, bytes - before, MADV_HUGEPAGE);
 }
 
 Problem *loaded_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, Loaded *out_loaded) {
@@ -34,6 +41,7 @@ Problem *loaded_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, Loade
     size_t room = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT; /* at least one byte, so that there is a pointer */
     made.data = aligned_alloc(ALIGNMENT, room);
     if (!made.data) return problem_out_of_memory();
+    advise_huge(made.data, room);
     memset(made.data, 0, room);
     Problem *found = problem_from(onnxfuse_value_tensor(dtype, rank, dims, made.data, &made.value));
     if (found)
