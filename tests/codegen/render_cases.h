@@ -418,32 +418,42 @@ static void reductions_in_stages(void) {
 /* --- tiles
  * ------------------------------------------------------------------------------------------------------------- */
 
-static void check_tiles(DType t, DType turned, bool large) {
+/* Tiles of `rows` by `lanes`; `loads` of them are turned. */
+static void check_tiles_of(DType t, DType turned, int loads, bool large, int rows, int lanes, const int64_t *sizes,
+                           int size_count) {
+    enum { MOST = 13 };
     Arena *arena = arena_create(0);
-    Maker m = maker(arena, 64);
-    m.kernel->tile_block = 32;
+    Maker m = maker(arena, lanes);
+    m.kernel->tile_block = rows;
     axis(&m, AXIS_TASK, 2, 1);
     m.kernel->tile_axis = axis(&m, AXIS_TASK, -1, 1);
     axis(&m, AXIS_LANE, -2, 1);
     DType compute = t == DT_F16 || t == DT_BF16 ? DT_F32 : t;
-    int a = load(&m, buffer(&m, turned, false), STRIDES(&m, -3, 1, -1)),
-        b = load(&m, buffer(&m, t, false), STRIDES(&m, -3, -2, 1));
-    if (turned != t) a = op(&m, K_CAST, compute, a, 0, 0);
+    int b = load(&m, buffer(&m, t, false), STRIDES(&m, -3, -2, 1)), a = b;
+    for (int n = 0; n < loads; n++) {
+        a = load(&m, buffer(&m, turned, false), STRIDES(&m, -3, 1, -1));
+        if (turned != t) a = op(&m, K_CAST, compute, a, 0, 0);
+        b = op(&m, K_ADD, compute, a, b, 0);
+    }
     int line = load(&m, buffer(&m, t, false), STRIDES(&m, 0, 0, 1)),
         row = load(&m, buffer(&m, t, false), STRIDES(&m, 0, 1, 0));
-    int y = op(&m, K_ADD, compute, op(&m, K_ADD, compute, a, b, 0), op(&m, K_ADD, compute, line, row, 0), 0);
+    int y = op(&m, K_ADD, compute, b, op(&m, K_ADD, compute, line, row, 0), 0);
     for (int n = 0; large && n < 30; n++) y = op(&m, K_ADD, compute, y, a, 0);
     store(&m, buffer(&m, t, true), STRIDES(&m, -3, -2, 1), y);
-    static const int64_t sizes[] = {0, 1, 3, 8, 15, 16, 17, 32, 33, 48, 64, 65, 100};
-    int64_t params[200][3];
+    int64_t params[MOST * MOST][3];
     int count = 0;
-    for (int i = 0; i < 13; i++)
-        for (int j = 0; j < 13; j++) {
+    for (int i = 0; i < size_count; i++)
+        for (int j = 0; j < size_count; j++) {
             params[count][0] = sizes[i], params[count][1] = sizes[j], params[count++][2] = sizes[i] * sizes[j];
         }
     wild = false;
     check(m.kernel, params[0], count, 3);
     finish(arena);
+}
+
+static void check_tiles(DType t, DType turned, bool large) {
+    static const int64_t sizes[] = {0, 1, 3, 8, 15, 16, 17, 32, 33, 48, 64, 65, 100};
+    check_tiles_of(t, turned, 1, large, 32, 64, sizes, 13);
 }
 
 static void tiles_of_each_size_of_element(void) {

@@ -428,6 +428,12 @@ Test(render, tiles_past_the_caches) {
     check_tiles(DT_F64, DT_F64, false);
     check_tiles(DT_F64, DT_F32, false);
     check_tiles(DT_F32, DT_F16, false);
+    /* several strips a task, the last of which has fewer rows */
+    static const int64_t sizes[] = {16, 112, 137, 272};
+    check_tiles_of(DT_F32, DT_F32, 1, false, 256, 128, sizes, 4);
+    check_tiles_of(DT_F32, DT_F32, 3, false, 256, 128, sizes, 4);
+    check_tiles_of(DT_F64, DT_F32, 2, false, 256, 32, sizes, 4);
+    check_tiles_of(DT_F16, DT_F16, 1, false, 256, 128, sizes, 4);
     past_the_caches = false;
 }
 

@@ -224,8 +224,7 @@ void render_store(Render *r, int i) {
  * the time of plain stores and 1.04 to 1.1 of that of whole vectors (an AMD EPYC of family 26, two threads, training forms of
  * rmsnorm and of a GELU with dropout). Tiles store whole lines so, or else go through the caches: other rows come between
  * the parts of a line, which leave one by one (a transposed sum of 4096 x 4096 f32, AVX2 on an AMD EPYC of family 25, two threads,
- * 2026-11-23: 37 ms past the caches, 20 with two vectors next to each other, 13 through them; 2026-11-26: 10 in strips of whole lines
- * that are prefetched, transpose.c, where lines of both sides are met whole). */
+ * 2026-11-23: 37 ms past the caches, 20 with two vectors next to each other, 13 through them; in long strips, transpose.c, less yet). */
 static bool is_short_of_lines(const Render *r, const Slot *s) {
     return r->class == CLASS_TILE && r->isa.vector_bytes < CACHE_LINE &&
            tile_vectors(r) * r->vector_lanes * access_bytes(r, s->inst) < CACHE_LINE;

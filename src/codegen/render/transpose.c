@@ -3,7 +3,10 @@
  * or a few groups of 16 bytes put together, transposed in registers; the rest of the program then sees them as rows along
  * LANE. A strip takes whole cache lines on both sides: lanes, and rows, are often a power of two of bytes apart, so that
  * their lines share a set of a cache, and would be gone when the next strip came for its part. Where registers are too few
- * for that, what is transposed waits in memory. What is left at the edges is read element by element. */
+ * for that, what is transposed waits in memory, and if the output goes past the caches, a strip is as long as the tile and as high as
+ * the first cache holds: of lines that are far apart, memory gives those next to each other several times faster (4096 x 4096 f32
+ * plus another, AVX2 on an AMD EPYC of family 25, 2026-11-28, medians of 5 runs in turn: two threads 22 -> 16 ms, one 36 -> 28; f16
+ * 16 -> 11, 25 -> 18). What is left at the edges is read element by element. */
 #include "codegen/render/render.h"
 
 enum {
@@ -54,21 +57,26 @@ static void transpose_square(Render *r, IrValue *rows, int lanes, int group) {
 
 /* --- one strip --- */
 
-/* Its size. */
+/* What strips take: multiples of `rows` along the tile axis and of `vectors` along LANE. */
 typedef struct Form {
-    int rows, vectors; /* along the tile axis, and along LANE */
-    int part;          /* rows that are in registers at once */
-    int group;         /* of which so many are transposed together, 16 bytes each */
+    int rows, vectors;
+    int part;                    /* rows that are in registers at once */
+    int group;                   /* of which so many are transposed together, 16 bytes each */
+    int most_rows, most_vectors; /* of a strip, what its memory holds */
 } Form;
 
 /* It takes whole lines through memory. */
 static bool is_wide(const Form *form) { return form->vectors > 1; }
 
+typedef struct Range {
+    IrValue from, to;
+} Range;
+
 /* The rows of one load. */
 typedef struct Strip {
     IrValue rows[TILE_LANES];
-    IrValue memory;          /* [rows][vectors], when they are looped over */
-    IrValue row[MAX_UNROLL]; /* [vectors]: the present one */
+    IrValue memory;          /* [most_rows][most_vectors], when they are looped over */
+    IrValue row[MAX_UNROLL]; /* [vectors]: the present ones */
 } Strip;
 
 static IrType row_type(Render *r, const Slot *s, int lanes) {
@@ -116,34 +124,95 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     for (int k = 0; k < count; k += group) transpose_groups(r, rows + k, lanes, group);
 }
 
-static IrValue row_address(Render *r, const Slot *s, const Strip *strip, IrValue row, const Form *form, int vector) {
-    int bytes = (int)access_bytes(r, s->inst) * r->vector_lanes;
-    IrValue at = build_offset(r->builder, strip->memory, row, bytes * form->vectors);
-    return build_offset(r->builder, at, constant_i64(r, (int64_t)vector * bytes), 1);
+/* row, lane: from the strip's first. */
+static IrValue row_address(Render *r, const Slot *s, const Strip *strip, IrValue row, IrValue lane, const Form *form) {
+    int64_t bytes = access_bytes(r, s->inst);
+    IrValue at = build_offset(r->builder, strip->memory, row, bytes * r->vector_lanes * form->most_vectors);
+    return build_offset(r->builder, at, lane, bytes);
 }
 
-/* Into memory, part by part. */
-static void load_parts(Render *r, const Slot *s, Strip *strip, IrValue row, IrValue lane, const Form *form) {
-    strip->memory = build_variable(r->builder, row_type(r, s, r->vector_lanes), form->rows * form->vectors);
-    Loop parts = loop_begin(r, constant_i64(r, 0), constant_i64(r, form->rows), form->part);
-    for (int v = 0; v < form->vectors; v++) {
-        IrValue from = build_add(r->builder, lane, constant_i64(r, (int64_t)v * r->vector_lanes));
-        load_strip(r, s, build_add(r->builder, row, parts.index), from, form->group, form->part, strip->rows);
-        for (int n = 0; n < form->part; n++) {
-            IrValue at = build_add(r->builder, parts.index, constant_i64(r, n));
-            build_store(r->builder, strip->rows[n], row_address(r, s, strip, at, form, v), 0);
-        }
+static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
+    enum { AT_ONCE = 8 };
+    int step = count < AT_ONCE ? count : AT_ONCE;
+    Loop loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, count), step);
+    IrValue at = build_offset(r->builder, from, build_mul(r->builder, loop.index, stride), 1);
+    for (int n = 0; n < step; n++) prefetch(r, at, build_mul(r->builder, stride, constant_i64(r, n)), 2);
+    loop_end(r, &loop);
+}
+
+static IrValue place_of(Render *r, const Slot *s, IrValue row, IrValue lane) {
+    IrBuilder *b = r->builder;
+    IrValue down = build_mul(b, row, access_stride(r, s->inst, r->kernel->tile_axis));
+    IrValue across = build_mul(b, lane, access_stride(r, s->inst, r->vector_axis));
+    return build_offset(b, s->pointer[1], build_add(b, down, across), 1);
+}
+
+/* What is read of the next lanes of a tiled load, all rows of the strip; behind the last lanes, of the next strip's first ones. */
+static void prefetch_lanes(Render *r, const Slot *s, IrValue row, Range lanes, IrValue lane, const Form *form) {
+    IrBuilder *b = r->builder;
+    int64_t bytes = form->most_rows * access_bytes(r, s->inst);
+    IrValue next = build_add(b, lane, constant_i64(r, r->vector_lanes));
+    IrValue over = build_compare(b, IR_SGE, next, lanes.to);
+    IrValue down = build_select(b, over, constant_i64(r, form->most_rows), constant_i64(r, 0));
+    IrValue from = place_of(r, s, build_add(b, row, down), build_select(b, over, lanes.from, next));
+    for (int64_t at = 0; at < bytes; at += CACHE_LINE)
+        prefetch_lines(r, build_offset(b, from, constant_i64(r, at), 1), access_stride(r, s->inst, r->vector_axis),
+                       r->vector_lanes);
+}
+
+/* What other loads read of a row that comes soon. */
+static void prefetch_row(Render *r, IrValue row, IrValue lane, const Form *form) {
+    enum { ROWS_AHEAD = 4 };
+    int axis = r->kernel->tile_axis;
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->inst->op != K_LOAD || !r->needed[0][i] || s->level < 3 || s->tiled) continue;
+        if (s->inst->access->kind[r->vector_axis] != STRIDE_ONE || s->inst->access->kind[axis] == STRIDE_ZERO) continue;
+        IrValue from = place_of(r, s, build_add(r->builder, row, constant_i64(r, ROWS_AHEAD)), lane);
+        int64_t bytes = form->most_vectors * r->vector_lanes * access_bytes(r, s->inst);
+        prefetch_lines(r, from, constant_i64(r, CACHE_LINE), (int)(bytes / CACHE_LINE));
+    }
+}
+
+/* Over the lanes of a strip, `vectors` at a time; narrow ones have no more. */
+static Loop lanes_begin(Render *r, Range lanes, int vectors, const Form *form) {
+    if (!is_wide(form)) return (Loop){.index = lanes.from};
+    return loop_begin(r, lanes.from, lanes.to, (int64_t)vectors * r->vector_lanes);
+}
+
+/* From the strip's first. */
+static IrValue lane_in_strip(Render *r, Range lanes, IrValue lane) {
+    return lane == lanes.from ? constant_i64(r, 0) : build_sub(r->builder, lane, lanes.from);
+}
+
+/* Into memory, part by part: of a few lanes all rows, which lie one behind the other. */
+static void load_parts(Render *r, const Slot *s, Strip *strip, IrValue row, IrValue rows, Range lanes,
+                       const Form *form) {
+    IrBuilder *b = r->builder;
+    strip->memory = build_variable(b, row_type(r, s, r->vector_lanes), form->most_rows * form->most_vectors);
+    Loop across = lanes_begin(r, lanes, 1, form);
+    if (is_wide(form)) prefetch_lanes(r, s, row, lanes, across.index, form);
+    Loop parts = loop_begin(r, constant_i64(r, 0), rows, form->part);
+    load_strip(r, s, build_add(b, row, parts.index), across.index, form->group, form->part, strip->rows);
+    IrValue lane = lane_in_strip(r, lanes, across.index);
+    for (int n = 0; n < form->part; n++) {
+        IrValue at = build_add(b, parts.index, constant_i64(r, n));
+        build_store(b, strip->rows[n], row_address(r, s, strip, at, lane, form), 0);
     }
     loop_end(r, &parts);
+    loop_end(r, &across);
 }
 
-static void render_row(Render *r, IrValue row, IrValue lane) {
+static void begin_row(Render *r, IrValue row) {
     int axis = r->kernel->tile_axis;
     r->index[axis] = row;
     render_advance(r, 0, 2, axis, row);
     render_level(r, 0, 2);
-    r->index[r->vector_axis] = build_add(r->builder, r->range_start, lane);
-    render_advance(r, 0, 3, r->vector_axis, r->index[r->vector_axis]);
+}
+
+static void render_lanes(Render *r, IrValue lane) {
+    r->index[r->vector_axis] = lane;
+    render_advance(r, 0, 3, r->vector_axis, lane);
     render_level(r, 0, 3);
 }
 
@@ -170,10 +239,8 @@ static int strip_groups(const Render *r, int group) {
     return groups > 1 ? groups : 1;
 }
 
-/* Of elements of two bytes and less, strips of whole lines are so large that they gain nothing (4096 x 4096 f16: 9.2 ms instead of
- * 8.3). */
 int tile_vectors(const Render *r) {
-    enum { LEAST_BYTES = 4 };
+    enum { LEAST_BYTES = 2 }; /* of single bytes a line takes more vectors than a body should have */
     int wide = 1, vectors = 1;
     if (!r->isa.avx2 || r->isa.avx512) return 1; /* vectors are lines, or registers are few and short */
     for (int i = 0; i < r->kernel->insts.count; i++) {
@@ -188,74 +255,66 @@ int tile_vectors(const Render *r) {
     return vectors;
 }
 
-/* As many rows as fill a line of the narrowest load. */
+/* As many rows as fill a line of the narrowest load; of a strip as many as half of the first cache holds. */
 static Form whole_lines(const Render *r, Form part) {
-    int narrow = CACHE_LINE;
-    Form form = {part.rows, tile_vectors(r), part.part, part.group};
+    enum { MOST_BYTES = 16384 };
+    int64_t narrow = CACHE_LINE, row_bytes = 0;
+    Form form = part;
+    form.vectors = tile_vectors(r);
     for (int i = 0; i < r->kernel->insts.count; i++) {
         const Slot *s = &r->slots[i];
-        if (s->tiled && r->needed[0][i] && access_bytes(r, s->inst) < narrow) narrow = (int)access_bytes(r, s->inst);
+        if (!s->tiled || !r->needed[0][i]) continue;
+        if (access_bytes(r, s->inst) < narrow) narrow = access_bytes(r, s->inst);
+        row_bytes += access_bytes(r, s->inst) * r->kernel->lane_block;
     }
-    while (form.vectors > 1 && form.rows * narrow < CACHE_LINE) form.rows *= 2;
+    if (!is_wide(&form)) return form;
+    while (form.rows * narrow < CACHE_LINE) form.rows *= 2;
+    form.most_rows = form.rows;
+    form.most_vectors = (r->kernel->lane_block + r->vector_lanes - 1) / r->vector_lanes;
+    while (2 * form.most_rows <= r->kernel->tile_block && 2 * form.most_rows * row_bytes <= MOST_BYTES)
+        form.most_rows *= 2;
     return form;
 }
 
-static void render_strip(Render *r, IrValue row, IrValue lane, const Form *form) {
-    int count = r->kernel->insts.count, lanes = r->vector_lanes;
+/* row: of all; rows: how many; lanes: from the task's first. */
+static void render_strip(Render *r, IrValue row, IrValue rows, Range lanes, const Form *form) {
+    IrBuilder *b = r->builder;
+    int count = r->kernel->insts.count;
     Strip *strips = ARENA_ARRAY(r->arena, Strip, count);
     bool straight = !is_wide(form) && render_weight(r, 0) * form->rows <= STRAIGHT_STRIP;
-    IrValue element = build_add(r->builder, r->range_start, lane);
-    r->lanes = lanes, r->unroll = form->vectors, r->mask = r->live = NULL;
+    const Range elements = {build_add(b, r->range_start, lanes.from), build_add(b, r->range_start, lanes.to)};
+    r->lanes = r->vector_lanes, r->unroll = form->vectors, r->mask = r->live = NULL;
     for (int i = 0; i < count; i++) {
         Slot *s = &r->slots[i];
         if (!s->tiled || !r->needed[0][i]) continue;
         s->tile_row = strips[i].row;
         if (straight)
-            load_strip(r, s, row, element, form->group, form->rows, strips[i].rows);
+            load_strip(r, s, row, elements.from, form->group, form->rows, strips[i].rows);
         else
-            load_parts(r, s, &strips[i], row, element, form);
+            load_parts(r, s, &strips[i], row, rows, elements, form);
     }
     Loop loop = {.index = constant_i64(r, 0)};
-    if (!straight) loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, form->rows), 1);
+    if (!straight) loop = loop_begin(r, constant_i64(r, 0), rows, 1);
     for (int n = 0; n < (straight ? form->rows : 1); n++) {
-        IrValue at = straight ? constant_i64(r, n) : loop.index;
+        IrValue at = straight ? constant_i64(r, n) : loop.index, present = build_add(b, row, at);
+        if (is_wide(form)) prefetch_row(r, present, elements.from, form);
+        begin_row(r, present);
+        Loop across = lanes_begin(r, elements, form->vectors, form);
         for (int i = 0; i < count; i++) {
-            Slot *s = &r->slots[i];
+            const Slot *s = &r->slots[i];
             strips[i].row[0] = strips[i].rows[n];
-            for (int v = 0; v < form->vectors && strips[i].memory; v++)
+            for (int v = 0; v < form->vectors && strips[i].memory; v++) {
+                IrValue lane = build_add(b, lane_in_strip(r, elements, across.index),
+                                         constant_i64(r, (int64_t)v * r->vector_lanes));
                 strips[i].row[v] =
-                    build_load(r->builder, row_type(r, s, lanes), row_address(r, s, &strips[i], at, form, v), 0);
+                    build_load(b, row_type(r, s, r->vector_lanes), row_address(r, s, &strips[i], at, lane, form), 0);
+            }
         }
-        render_row(r, build_add(r->builder, row, at), lane);
+        render_lanes(r, across.index);
+        loop_end(r, &across);
     }
     if (!straight) loop_end(r, &loop);
     for (int i = 0; i < count; i++) r->slots[i].tile_row = NULL;
-}
-
-static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
-    enum { AT_ONCE = 8 };
-    Loop loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, count), AT_ONCE);
-    IrValue at = build_offset(r->builder, from, build_mul(r->builder, loop.index, stride), 1);
-    for (int n = 0; n < AT_ONCE; n++) prefetch(r, at, build_mul(r->builder, stride, constant_i64(r, n)), 2);
-    loop_end(r, &loop);
-}
-
-/* Whole lines that the strip at `row` and `lane` reads, to the second cache: more of them than a set of the first holds may
- * be a power of two of bytes apart. */
-static void prefetch_strip(Render *r, IrValue row, IrValue lane, const Form *form) {
-    IrBuilder *b = r->builder;
-    int axis = r->kernel->tile_axis;
-    IrValue element = build_add(b, r->range_start, lane);
-    for (int i = 0; i < r->kernel->insts.count; i++) {
-        const Slot *s = &r->slots[i];
-        if (s->inst->op != K_LOAD || !r->needed[0][i] || s->level < 3) continue;
-        bool is_line = s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
-        if (!s->tiled && (!is_line || s->inst->access->kind[axis] == STRIDE_ZERO)) continue;
-        IrValue down = access_stride(r, s->inst, axis), across = access_stride(r, s->inst, r->vector_axis);
-        IrValue offset = build_add(b, build_mul(b, row, down), build_mul(b, element, across));
-        IrValue from = build_offset(b, s->pointer[1], offset, 1);
-        prefetch_lines(r, from, s->tiled ? across : down, s->tiled ? form->vectors * r->vector_lanes : form->rows);
-    }
 }
 
 /* --- the tile --- */
@@ -284,25 +343,20 @@ static void render_edges(Render *r, IrValue first, IrValue rows, IrValue whole_r
     loop_end(r, &loop);
 }
 
-typedef struct Range {
-    IrValue from, to;
-} Range;
-
-/* Strips over rows and lanes of the tile. Each wide one prefetches what the next one reads. */
+/* Strips over rows and lanes of the tile; wide ones take all of its lanes. */
 static void render_strips(Render *r, IrValue first, Range rows, Range lanes, const Form *form) {
     IrBuilder *b = r->builder;
-    int64_t step = (int64_t)form->vectors * r->vector_lanes;
-    Loop outer = loop_begin(r, rows.from, rows.to, form->rows);
-    Loop inner = loop_begin(r, lanes.from, lanes.to, step);
+    IrValue most = constant_i64(r, form->most_rows), step = constant_i64(r, (int64_t)form->vectors * r->vector_lanes);
+    Loop outer = loop_begin(r, rows.from, rows.to, form->most_rows);
     IrValue row = build_add(b, first, outer.index);
     if (is_wide(form)) {
-        IrValue next = build_add(b, inner.index, constant_i64(r, step));
-        IrValue over = build_compare(b, IR_SGE, next, lanes.to);
-        IrValue down = build_select(b, over, constant_i64(r, form->rows), constant_i64(r, 0));
-        prefetch_strip(r, build_add(b, row, down), build_select(b, over, lanes.from, next), form);
+        IrValue left = build_smin(b, build_sub(b, rows.to, outer.index), most);
+        render_strip(r, row, left, lanes, form);
+    } else {
+        Loop inner = loop_begin(r, lanes.from, lanes.to, form->vectors * r->vector_lanes);
+        render_strip(r, row, most, (Range){inner.index, build_add(b, inner.index, step)}, form);
+        loop_end(r, &inner);
     }
-    render_strip(r, row, inner.index, form);
-    loop_end(r, &inner);
     loop_end(r, &outer);
 }
 
@@ -319,22 +373,6 @@ static void render_lines(Render *r, IrValue first, Range rows, Range lanes, cons
         render_strips(r, first, (Range){down, rows.to}, lanes, form);
 }
 
-/* Whether nothing that is loaded lies at the same place of a page as what is stored: rows are often a multiple of a page apart,
- * and a load waits for an earlier store with the same last twelve bits of its address, for long where that goes past the caches. */
-static IrValue is_apart(Render *r, const Slot *to, IrValue so_far) {
-    enum { PAGE = 4096, NEAR = 512 };
-    IrBuilder *b = r->builder;
-    IrValue at = build_cast(b, IR_BITS, to->pointer[1], IR_I64);
-    for (int i = 0; i < r->kernel->insts.count; i++) {
-        const Slot *s = &r->slots[i];
-        if (s->inst->op != K_LOAD || s->tiled || s->inst->access->kind[r->kernel->tile_axis] == STRIDE_ZERO) continue;
-        IrValue distance = build_sub(b, build_cast(b, IR_BITS, s->pointer[1], IR_I64), at);
-        distance = build_and(b, build_add(b, distance, constant_i64(r, NEAR)), constant_i64(r, PAGE - 1));
-        so_far = build_and(b, so_far, build_compare(b, IR_SGT, distance, constant_i64(r, 2 * NEAR)));
-    }
-    return so_far;
-}
-
 /* Whether strips of whole lines pay: they meet whole lines, which they store past the caches. */
 static IrValue meets_lines(Render *r, IrValue so_far) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
@@ -343,7 +381,6 @@ static IrValue meets_lines(Render *r, IrValue so_far) {
             IrValue bits = place_bits(r, s, s->tiled ? r->kernel->tile_axis : r->vector_axis);
             so_far = build_and(r->builder, so_far, is_multiple(r, bits, CACHE_LINE));
         }
-        if (s->stream) so_far = is_apart(r, s, so_far);
     }
     return so_far;
 }
@@ -384,7 +421,8 @@ void render_tiles(Render *r) {
     const Kernel *k = r->kernel;
     int axis = k->tile_axis, group = strip_rows(r), height = group * strip_groups(r, group);
     int64_t lanes = r->vector_lanes;
-    const Form low = {group, 1, group, group}, high = {height, 1, height, group}, lines = whole_lines(r, high);
+    const Form low = {group, 1, group, group, group, 1}, high = {height, 1, height, group, height, 1},
+               lines = whole_lines(r, high);
     IrValue block = constant_i64(r, k->tile_block), zero = constant_i64(r, 0);
     IrValue first = build_mul(r->builder, r->index[axis], block);
     IrValue rows = build_smin(r->builder, build_sub(r->builder, r->size[axis], first), block);
