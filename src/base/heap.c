@@ -64,12 +64,17 @@ static bool touch_huge(char *page) {
     return true;
 }
 
-/* For the pages wholly inside, if the first shows that they are not slow. */
+/* For the pages wholly inside, unless one of a few shows that they are slow: a system that has handed most of its free memory to a host
+ * may have some huge pages at hand. They are ever farther apart: a block may be a reserve of which most is never touched. */
 static void advise_huge(char *memory, size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), before = round_up((uintptr_t)memory, page) - (uintptr_t)memory;
-    size_t size = (bytes - before) / page * page, first = round_up((uintptr_t)memory, HUGE_PAGE) - (uintptr_t)memory;
+    size_t size = (bytes - before) / page * page, at = round_up((uintptr_t)memory, HUGE_PAGE) - (uintptr_t)memory;
     madvise(memory + before, size, MADV_HUGEPAGE);
-    if (touch_huge(memory + first)) madvise(memory + before, size, MADV_NOHUGEPAGE);
+    for (size_t step = HUGE_PAGE; at + HUGE_PAGE <= bytes; at += step, step *= 2) {
+        if (!touch_huge(memory + at)) continue;
+        madvise(memory + before, size, MADV_NOHUGEPAGE);
+        return;
+    }
 }
 
 /* ---- blocks ---- */

@@ -17,9 +17,9 @@ typedef struct HeapHost {
 
 /* allocate NULL: the C library's. STATUS_USAGE while blocks are in use. No other call may be going on. */
 Status heap_set_host(HeapHost host);
-/* Not zeroed; NULL when there is no room. Of the C library's, large ones come in huge pages, where the system has them: a first run that
- * writes 128 MB took 150 ms with small pages and 42 without (an AMD EPYC of family 25, Linux 6.18, one thread, 2026-11-28, five
- * first runs of x * sigmoid(x + bias) in turn). */
+/* Not zeroed; NULL when there is no room. Of the C library's, large ones come in huge pages, where the system has them at hand: a
+ * first run that writes 128 MB took 150 ms with small pages and 42 without (an AMD EPYC of family 25, Linux 6.18, one thread,
+ * 2026-11-28, five first runs of x * sigmoid(x + bias) in turn); where it has not, as long as before. */
 void *heap_alloc(size_t bytes);
 void heap_free(void *memory, size_t bytes); /* bytes: as allocated; accepts NULL */
 /* For what is kept for long and written soon: beyond the first LASTING_PLAIN bytes of a process it shares mappings of
