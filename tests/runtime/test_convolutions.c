@@ -286,6 +286,31 @@ Test(convolutions, products_with_epilogues) {
         }
 }
 
+/* Of one or two channels, whose rows are gathered where taps are no neighbours or columns are many; on 16 threads rows are too few for
+ * that and come tap by tap, to the same bits. */
+Test(convolutions, of_few_channels) {
+    static const int64_t columns[] = {1, 16, 33, 65, 130}, kernels[][2] = {{9, 1}, {3, 3}, {5, 4}, {1, 8}, {16, 16}};
+    uint64_t seed = 0;
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++, seed++) {
+            Shape s = {"packed",
+                       1 + (int64_t)seed % 2,
+                       {20 + (int64_t)(seed * 5) % 13, 40 + (int64_t)(seed * 7) % 31},
+                       1,
+                       1 + (int64_t)seed % 3,
+                       columns[c],
+                       {kernels[k][0], kernels[k][1]},
+                       {1 + (int64_t)seed % 2, 1 + (int64_t)(seed / 2) % 2},
+                       {1, 1 + (int64_t)seed % 2},
+                       {(int64_t)seed % 5, (int64_t)seed % 4, kernels[k][0] / 2, kernels[k][1]}};
+            s.direct = true;
+            s.transposed = seed % 5 == 4;
+            s.step_count = seed % 3 ? 2 : 0;
+            s.steps[0] = ANCHOR_BIAS, s.steps[1] = ANCHOR_SWISH;
+            check(&s, seed);
+        }
+}
+
 /* Rows of several taps, which are widened at once where there are many (wide_rows.c): too few for that, several chunks, edges alone,
  * taps in lines of their own, groups, a padding that is no 0, sums of several blocks, and more than is widened at a time. */
 Test(convolutions, products_of_bytes) {

@@ -482,6 +482,10 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
         phase_product(run, c, &c->phases[i], s, x, zeros, at, &walks[i], &products[i]);
         at += phase_words(&c->phases[i]);
     }
+    const bool may_gather = run->anchor->type == DT_F32 && !run->maker && !run->out_maker && !run->parts &&
+                            !c->reads_halves && !c->quads && !c->depthwise && !c->winograd;
+    for (int64_t i = 0; may_gather && i < count; i++)
+        if (walk_gathers(&products[i], run->pool)) TRY(walk_gather(&products[i], &run->scratch));
     if (run->parts) TRY(row_parts_read(run->parts, run->part_count, run->result, &run->scratch, products));
     if (run->out_maker)
         return depthwise_rows(walks, c->phases, &run->epilogue, run->pool, &run->scratch, run->out_maker);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a convolution's positions meet the input, and its positions as rows of a product. */
+#include "base/integer.h"
 #include "runtime/device/cpu/conv/walk.h"
 
 enum { LEAST_ALIKE = 6 };
@@ -204,4 +205,96 @@ bool walk_is_inside(const Walk *w) {
     for (int a = 0; a < AXES; a++)
         if (w->low[a] > 0 || w->high[a] < w->count[a]) return false;
     return true;
+}
+
+/* ---- rows of few channels ---- */
+
+/* Gathering costs by the element, what it saves by the product: with as many columns as PANEL for each element of one, it pays. Few
+ * threads have rows gathered where many do not; the sums are the same, for joined.c cuts none of this depth into parts. */
+enum { LEAST_GATHERED = 8, MOST_GATHERED = 511, PANEL = 16 };
+
+typedef struct Gathered {
+    const Walk *walk;
+    Weight weight; /* the phase's as one tap */
+    RowMaker maker;
+    int64_t none; /* the offset of that tap */
+} Gathered;
+
+/* What a tap meets at the positions [q2, q2 + count) of a line, one channel of it, `depth` elements apart. line: NULL where that is
+ * padding. */
+static void gather_tap(const Walk *w, const float *line, int64_t q2, int64_t count, int64_t shift, int64_t depth,
+                       float *to) {
+    const int64_t step = w->input_step[2], pixel = w->sizes->x_steps[2], first = q2 * step + shift;
+    int64_t low = count, high = count;
+    if (line) {
+        low = within(floor_div(step - 1 - first, step), 0, count);
+        high = within(floor_div(w->sizes->in[2] - 1 - first, step) + 1, low, count);
+    }
+    for (int64_t i = 0; i < low; i++) to[i * depth] = 0;
+    for (int64_t i = low; i < high; i++) to[i * depth] = line[(first + i * step) * pixel];
+    for (int64_t i = high; i < count; i++) to[i * depth] = 0;
+}
+
+static void gather_line(const Walk *w, int64_t n, const int64_t *q, int64_t count, int64_t depth, float *to) {
+    const Sizes *s = w->sizes;
+    const float *image = (const float *)(const void *)w->x + n * s->x_batch;
+    for (int64_t t0 = 0; t0 < w->taps[0]; t0++) {
+        const int64_t i0 = q[0] * w->input_step[0] + w->shift[0][t0];
+        for (int64_t t1 = 0; t1 < w->taps[1]; t1++) {
+            const int64_t i1 = q[1] * w->input_step[1] + w->shift[1][t1];
+            const bool inside = i0 >= 0 && i0 < s->in[0] && i1 >= 0 && i1 < s->in[1];
+            const float *line = inside ? image + i0 * s->x_steps[0] + i1 * s->x_steps[1] : NULL;
+            for (int64_t t2 = 0; t2 < w->taps[2]; t2++)
+                for (int64_t c = 0; c < s->in_channels; c++)
+                    gather_tap(w, line ? line + c : NULL, q[2], count, w->shift[2][t2], depth, to++);
+        }
+    }
+}
+
+static void make_gathered(const void *context, int64_t first, int64_t count, void *to, int worker) {
+    const Gathered *g = context;
+    const Walk *w = g->walk;
+    float *rows = to;
+    (void)worker;
+    for (int64_t at = first, end = first + count, run; at < end; at += run, rows += run * g->weight.depth) {
+        int64_t q[AXES], n = place_of(w, at, q);
+        run = within(w->count[2] - q[2], 1, end - at);
+        gather_line(w, n, q, run, g->weight.depth, rows);
+    }
+}
+
+/* Results alone. */
+static void fill_made(const void *context, int64_t first, RowBlock *block) {
+    const Walk *w = context;
+    for (int64_t at = first, end = first + block->count, run; at < end; at += run) {
+        int64_t q[AXES], n = place_of(w, at, q);
+        run = within(w->count[2] - q[2], 1, end - at);
+        walk_results(w, n, q, run, block->results + row_block_interior(block, (int)run));
+    }
+}
+
+bool walk_gathers(const Product *p, const Pool *pool) {
+    const Walk *w = p->context;
+    const int64_t channels = w->sizes->in_channels, depth = p->weight->taps * channels;
+    return p->weight->groups == 1 && !p->weight->form.kind &&
+           p->merged * channels <= ceil_div(p->weight->columns, PANEL) && depth >= LEAST_GATHERED &&
+           depth <= MOST_GATHERED && product_makes_rows(p->rows, p->line, depth * w->size, pool);
+}
+
+Status walk_gather(Product *p, Scratch *scratch) {
+    const Walk *w = p->context;
+    void *memory;
+    TRY(scratch_take(scratch, sizeof(Gathered), &memory));
+    Gathered *g = memory;
+    *g = (Gathered){.walk = w, .weight = *p->weight, .maker = {make_gathered, g}};
+    g->weight.taps = 1;
+    g->weight.depth = p->weight->taps * w->sizes->in_channels;
+    p->weight = &g->weight;
+    p->maker = &g->maker;
+    p->fill = fill_made;
+    p->offsets = p->zeros = p->merged_offsets = &g->none;
+    p->merged = 1;
+    p->depth_gap = 0;
+    p->inside = true;
+    return NULL;
 }

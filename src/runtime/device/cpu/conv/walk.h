@@ -93,6 +93,12 @@ bool walk_is_merged(const Walk *w);
 /* Whether all taps meet the input from each position. */
 bool walk_is_inside(const Walk *w);
 
+/* Whether a product of f32 by walk_fill should have all that a position's taps meet in a row, next to each other: of few channels each
+ * tap, or row of the kernel, is so short a product that finding its rows takes most of the time. */
+bool walk_gathers(const Product *product, const Pool *pool);
+/* Then its rows are made so (Product.maker), of one tap; what is taken of `scratch` is read until it has run. */
+Status walk_gather(Product *product, Scratch *scratch);
+
 /* How lines meet groups of so many channels of f32; LINE_ANY: not on this machine. */
 LineKind depthwise_groups(int64_t channels);
 /* Depthwise convolutions, a walk each, with weights of one row of `columns` a tap; of groups, a row for each of their channels. */
