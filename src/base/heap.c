@@ -81,7 +81,7 @@ static void advise_huge(char *memory, size_t bytes) {
 
 void *heap_alloc(size_t bytes) {
     if (bytes > SIZE_MAX / 2) return NULL;
-    size_t rounded = (bytes + HEAP_ALIGNMENT - 1) / HEAP_ALIGNMENT * HEAP_ALIGNMENT;
+    size_t rounded = round_up(bytes, HEAP_ALIGNMENT);
     void *memory = host.allocate ? host.allocate(host.user, bytes) : aligned_alloc(HEAP_ALIGNMENT, rounded);
     if (memory && !host.allocate && bytes >= HUGE_LEAST && !huge_are_slow()) advise_huge(memory, bytes);
     if (memory) atomic_fetch_add_explicit(&blocks_in_use, 1, memory_order_relaxed);

@@ -286,7 +286,7 @@ Test(convolutions, products_with_epilogues) {
         }
 }
 
-/* Of one or two channels, whose rows are gathered where taps are no neighbours or columns are many; on 16 threads rows are too few for
+/* Of one to three channels, whose rows are gathered where taps are no neighbours or columns are many; on 16 threads rows are too few for
  * that and come tap by tap, to the same bits. */
 Test(convolutions, of_few_channels) {
     static const int64_t columns[] = {1, 16, 33, 65, 130}, kernels[][2] = {{9, 1}, {3, 3}, {5, 4}, {1, 8}, {16, 16}};

@@ -89,6 +89,13 @@ static IrValue put_piece(Render *r, IrValue vector, IrValue piece, int at) {
     return build_insert_lanes(r->builder, vector, piece, at);
 }
 
+static IrValue place_of(Render *r, const Slot *s, IrValue row, IrValue lane) {
+    IrBuilder *b = r->builder;
+    IrValue down = build_mul(b, row, access_stride(r, s->inst, r->kernel->tile_axis));
+    IrValue across = build_mul(b, lane, access_stride(r, s->inst, r->vector_axis));
+    return build_offset(b, s->pointer[1], build_add(b, down, across), 1);
+}
+
 /* A whole line's successor, which the next strip reads, is prefetched, so that it comes while the other lanes of this strip are done.
  * Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
  * `count` rows, a multiple of `group`: all pieces of a lane are read one after the other. */
@@ -96,10 +103,7 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     int lanes = r->vector_lanes;
     int64_t bytes = access_bytes(r, s->inst);
     IrValue stride = access_stride(r, s->inst, r->vector_axis);
-    IrValue along = build_mul(r->builder, row, constant_i64(r, bytes));
-    IrValue across = build_mul(r->builder, lane, stride);
-    IrValue offset = build_add(r->builder, along, across);
-    IrValue base = build_offset(r->builder, s->pointer[1], offset, 1);
+    IrValue base = place_of(r, s, row, lane);
     for (int n = 0; n < count; n++) rows[n] = ir_undefined(r->builder, row_type(r, s, lanes));
     int64_t own = 16 / bytes;
     bool square = count == lanes && lanes > own && lanes * bytes <= r->isa.vector_bytes;
@@ -138,13 +142,6 @@ static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
     IrValue at = build_offset(r->builder, from, build_mul(r->builder, loop.index, stride), 1);
     for (int n = 0; n < step; n++) prefetch(r, at, build_mul(r->builder, stride, constant_i64(r, n)), 2);
     loop_end(r, &loop);
-}
-
-static IrValue place_of(Render *r, const Slot *s, IrValue row, IrValue lane) {
-    IrBuilder *b = r->builder;
-    IrValue down = build_mul(b, row, access_stride(r, s->inst, r->kernel->tile_axis));
-    IrValue across = build_mul(b, lane, access_stride(r, s->inst, r->vector_axis));
-    return build_offset(b, s->pointer[1], build_add(b, down, across), 1);
 }
 
 /* What is read of the next lanes of a tiled load, all rows of the strip; behind the last lanes, of the next strip's first ones. */
@@ -330,15 +327,12 @@ static IrValue whole_steps(Render *r, IrValue count, int64_t step) {
 
 /* Rows that the strips leave out whole, and the ends of the others. */
 static void render_edges(Render *r, IrValue first, IrValue rows, IrValue whole_rows, IrValue whole) {
-    int axis = r->kernel->tile_axis;
     IrValue none = build_compare(r->builder, IR_EQ, whole, r->range_count);
     IrValue start = build_select(r->builder, none, whole_rows, constant_i64(r, 0));
     Loop loop = loop_begin(r, start, rows, 1);
     IrValue covered = build_compare(r->builder, IR_SLT, loop.index, whole_rows);
     IrValue lane = build_select(r->builder, covered, whole, constant_i64(r, 0));
-    r->index[axis] = build_add(r->builder, first, loop.index);
-    render_advance(r, 0, 2, axis, r->index[axis]);
-    render_level(r, 0, 2);
+    begin_row(r, build_add(r->builder, first, loop.index));
     render_vector_range(r, 0, 3, lane, r->range_count, NULL);
     loop_end(r, &loop);
 }

@@ -258,7 +258,7 @@ static void make_gathered(const void *context, int64_t first, int64_t count, voi
     (void)worker;
     for (int64_t at = first, end = first + count, run; at < end; at += run, rows += run * g->weight.depth) {
         int64_t q[AXES], n = place_of(w, at, q);
-        run = within(w->count[2] - q[2], 1, end - at);
+        run = least(w->count[2] - q[2], end - at);
         gather_line(w, n, q, run, g->weight.depth, rows);
     }
 }
@@ -268,7 +268,7 @@ static void fill_made(const void *context, int64_t first, RowBlock *block) {
     const Walk *w = context;
     for (int64_t at = first, end = first + block->count, run; at < end; at += run) {
         int64_t q[AXES], n = place_of(w, at, q);
-        run = within(w->count[2] - q[2], 1, end - at);
+        run = least(w->count[2] - q[2], end - at);
         walk_results(w, n, q, run, block->results + row_block_interior(block, (int)run));
     }
 }
@@ -276,7 +276,7 @@ static void fill_made(const void *context, int64_t first, RowBlock *block) {
 bool walk_gathers(const Product *p, const Pool *pool) {
     const Walk *w = p->context;
     const int64_t channels = w->sizes->in_channels, depth = p->weight->taps * channels;
-    return p->weight->groups == 1 && !p->weight->form.kind &&
+    return p->weight->groups == 1 && !p->weight->form.kind && p->weight->taps > p->merged &&
            p->merged * channels <= ceil_div(p->weight->columns, PANEL) && depth >= LEAST_GATHERED &&
            depth <= MOST_GATHERED && product_makes_rows(p->rows, p->line, depth * w->size, pool);
 }
