@@ -177,6 +177,10 @@ static const char chain[] =
     " v16: f32[b, 4096] = mul v15, c16\n v17: f32[b, 4096] = max v16, c17\n v18: f32[b, 4096] = add v17, c18\n"
     " y: f32[b, 4096] = reciprocal v18\n}";
 
+static const char transpose_add[] = "graph (x: f32[b, 4096], z: f32[4096, b]) -> (y) {\n c = constant f32[] 0\n t: "
+                                    "f32[b, 4096] = permute z {perm = [1, 0]}\n"
+                                    " a: f32[b, 4096] = add x, t\n y: f32[b, 4096] = max a, c\n}";
+
 /* In the second-level cache, and as large as in memory. */
 #define PATTERN(name, body, few, many, ...)                                                                            \
     {name " (L2)", .text = body, .symbols = {few}, .rows = few, .marks = __VA_ARGS__}, {                               \
@@ -209,7 +213,8 @@ static const Case cases[] = {
     {"row max 4096x4096", make_row_max, {64 * MB, 16384}, {4096, 4096}, 0},
     {"row max 128x1024 (L2)", make_row_max, {512 << 10, 512}, {128, 1024}, 0},
     {"column sums 4096x4096", make_column_sums, {64 * MB, 16384}, {4096, 4096}, 0},
-    {"transpose-add 4096x4096", make_transpose_add, {64 * MB, 64 * MB, 64 * MB}, {4096, 4096}, 0},
+    {"transpose, add, ReLU", .text = transpose_add, .symbols = {4096}, .rows = 4096,
+     .marks = MARKS(transpose_add, 21, 17)},
     {"transpose-add 512x512 (L2)", make_transpose_add, {1 * MB, 1 * MB, 1 * MB}, {512, 512}, 0},
 };
 

@@ -433,6 +433,57 @@ static MARK_TARGET void OWN(chain)(void *const *values, const int64_t *sizes, in
     }
 }
 
+/* ---- a transpose ---- */
+
+/* 8 x 8 floats, `stride` apart, to columns `room` apart; to: aligned. */
+MARK_INLINE void OWN(turn)(const float *from, int64_t stride, float *to, int64_t room) {
+    __m256d pair[8];
+    for (int half = 0; half < 2; half++) {
+        __m256 row[4];
+        for (int n = 0; n < 4; n++) {
+            const float *low = from + n * stride + 4 * half;
+            row[n] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(low + 4 * stride), 1);
+        }
+        for (int n = 0; n < 4; n += 2) {
+            pair[n] = _mm256_castps_pd(_mm256_unpacklo_ps(row[n], row[n + 1]));
+            pair[n + 1] = _mm256_castps_pd(_mm256_unpackhi_ps(row[n], row[n + 1]));
+        }
+        for (int n = 0; n < 2; n++) {
+            float *at = to + (4 * half + 2 * n) * room;
+            _mm256_store_ps(at, _mm256_castpd_ps(_mm256_unpacklo_pd(pair[n], pair[n + 2])));
+            _mm256_store_ps(at + room, _mm256_castpd_ps(_mm256_unpackhi_pd(pair[n], pair[n + 2])));
+        }
+    }
+}
+
+/* relu(x + z transposed), of 4096 columns: x, z. Blocks of 64 rows and 128 columns, of which z's 128 lines of 256 bytes are turned
+ * into memory: of several lines next to each other memory gives each faster. What comes next is prefetched, by eight lines of z and
+ * four of x. */
+static MARK_TARGET void OWN(transpose_add)(void *const *values, const int64_t *sizes, int64_t from, int64_t to,
+                                           bool past) {
+    (void)sizes;
+    enum { HIGH = 64, LONG = 128, AHEAD = 4 };
+    _Alignas(64) float turned[HIGH][LONG];
+    for (int64_t across = 0; across < WIDE; across += LONG)
+        for (int64_t down = from; down < to; down += HIGH) {
+            const float *z = (const float *)values[1] + across * WIDE + down;
+            for (int i = 0; i < LONG; i += 8) {
+                for (int n = 8; n < 16; n++)
+                    for (int k = 0; k < HIGH; k += 16)
+                        _mm_prefetch((const char *)(z + (i + n) * WIDE + k), _MM_HINT_T1);
+                for (int k = 0; k < HIGH; k += 8) OWN(turn)(z + i * WIDE + k, WIDE, &turned[k][i], LONG);
+            }
+            for (int k = 0; k < HIGH; k++) {
+                int64_t at = (down + k) * WIDE + across;
+                const float *x = (const float *)values[0] + at;
+                float *y = (float *)values[2] + at;
+                for (int i = 0; i < LONG; i += 16) _mm_prefetch((const char *)(x + AHEAD * WIDE + i), _MM_HINT_T1);
+                for (int i = 0; i < LONG; i += LANES)
+                    OWN(store)(y + i, MOST(LOAD(x + i) + MM(load_ps)(&turned[k][i]), SET(0)), past);
+            }
+        }
+}
+
 #undef MARK_TARGET
 #undef FLOATS
 #undef WORDS

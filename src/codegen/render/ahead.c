@@ -8,7 +8,9 @@
  * threads. Loops in C, of the time without prefetching: bias, ReLU and square of 8192 x 4096 take 0.97 at 2 KB, 0.88 at 4, 0.87 at
  * 8, 0.82 at 16; residual sum and LayerNormalization of rows of 4 KB 0.71 with one row ahead, 0.68 with two, 0.72 with three, and
  * 0.87 with both streams in the first stage, which waits for memory anyway. `bench_kernels`: the latter on rows of 3 KB from the
- * third cache 1.02 with two rows ahead, 1.08 with three.) */
+ * third cache 1.02 with two rows ahead, 1.08 with three.) Where one stage computes for longer than memory takes, all streams come
+ * in it: dropout before a LayerNormalization of 8192 x 1024 (an AMD EPYC of family 25, two threads, 2026-11-29, `bench_kernels`) takes .8 of the time that
+ * it takes with them in the later stages, which then wait. */
 enum { AHEAD_BYTES = 12288 };
 
 static int inner_task_axis(const Render *r) {
@@ -39,18 +41,32 @@ static IrValue distance(Render *r, const Slot *s, int inner, int64_t bytes, bool
     return build_select(b, build_compare(b, IR_SGT, row, flat), flat, ahead);
 }
 
+/* The stage that computes more than all the others, and for so long that memory can bring every stream's next part meanwhile: -1
+ * if there is none. */
+static int busiest_stage(const Render *r, const int *stages, int count, int streams) {
+    enum { BUSY_WEIGHT = 16 }; /* vector instructions a stream */
+    int weights[MAX_AHEAD_STAGES], all = 0, most = 0;
+    for (int i = 0; i < count; i++) {
+        weights[i] = render_weight(r, stages[i]) + (random_in_stage(r, stages[i]) ? RANDOM_WEIGHT : 0);
+        if (weights[i] > weights[most]) most = i;
+        all += weights[i];
+    }
+    return count && 2 * weights[most] > all && weights[most] >= BUSY_WEIGHT * streams ? stages[most] : -1;
+}
+
 void ahead_setup(Render *r) {
     int stages[MAX_AHEAD_STAGES], loops = 0, streams = 0, inner = inner_task_axis(r), at = 0;
     if (r->levels != 2 || (r->class != CLASS_POINTWISE && r->class != CLASS_INNER)) return;
     for (int s = 0; s < r->kernel->stage_count && loops < MAX_AHEAD_STAGES; s++)
         if (render_has_inside(r, s, 1)) stages[loops++] = s;
     for (int i = 0; i < r->kernel->insts.count; i++) streams += is_stream(r, &r->slots[i], inner);
-    int later = loops > 1 && inner >= 0 ? loops - 1 : 0;
+    int busiest = busiest_stage(r, stages, loops, streams), later = loops > 1 && inner >= 0 ? loops - 1 : 0;
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!is_stream(r, s, inner)) continue;
+        int spread = stages[later ? 1 + at++ * later / streams : 0];
         s->ahead = distance(r, s, inner, AHEAD_BYTES / streams, later > 0);
-        s->ahead_stage = stages[later ? 1 + at++ * later / streams : 0];
+        s->ahead_stage = busiest >= 0 ? busiest : spread;
     }
 }
 

@@ -133,7 +133,7 @@ static int op_weight(KernelOp op, DType dtype) {
     if (op == K_REM && dtype_is_float(dtype)) return 48;
     if ((op == K_DIV || op == K_REM) && !dtype_is_float(dtype)) return 8;
     if (op == K_REDUCE_ARGMAX || op == K_REDUCE_ARGMIN) return 6;
-    if (op == K_RANDOM) return 48;
+    if (op == K_RANDOM) return RANDOM_WEIGHT;
     return 1;
 }
 

@@ -25,7 +25,7 @@ static IrValue mixed(Render *r, IrValue product, IrValue word, IrValue key) {
     IrType wide = ir_type(product);
     IrValue high = build_lshr(r->builder, product, constant_int(r, wide, 32));
     key = splat(r, build_cast(r->builder, IR_ZEXT, key, IR_I64), type_lane_count(wide));
-    return build_xor(r->builder, build_xor(r->builder, high, word), key);
+    return build_xor(r->builder, high, build_xor(r->builder, word, key));
 }
 
 /* From the low and high halves of counters, w[0] and w[1] of `count` vectors, to their four words. Each word stands in

@@ -25,6 +25,7 @@
 #include "codegen/render/builder.h"
 
 enum { CACHE_LINE = 64, MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64, MAX_AHEAD_STAGES = 8 };
+enum { RANDOM_WEIGHT = 48 }; /* vector instructions that draw a vector of random words */
 
 /* What the instruction set offers, as far as the choice of IR depends on it. */
 typedef struct Isa {

@@ -4,9 +4,10 @@
  * LANE. A strip takes whole cache lines on both sides: lanes, and rows, are often a power of two of bytes apart, so that
  * their lines share a set of a cache, and would be gone when the next strip came for its part. Where registers are too few
  * for that, what is transposed waits in memory, and if the output goes past the caches, a strip is as long as the tile and as high as
- * the first cache holds: of lines that are far apart, memory gives those next to each other several times faster (4096 x 4096 f32
- * plus another, AVX2 on an AMD EPYC of family 25, 2026-11-28, medians of 5 runs in turn: two threads 22 -> 16 ms, one 36 -> 28; f16
- * 16 -> 11, 25 -> 18). What is left at the edges is read element by element. */
+ * a first-level cache: of lines that are far apart, memory gives those next to each other several times faster (AVX2 on an AMD EPYC of
+ * family 25, 2026-11-29, least of 5 runs in turn with 16 and with 32 kB, two threads and one: 4096 x 4096 f32 alone 7.0 -> 5.8 ms and
+ * 12.2 -> 10.0, f16 plus another 6.5 -> 6.1 and 12.3 -> 10.1, channels last from first 2.1 -> 1.9 and 4.9 -> 4.0, f64 20.3 -> 21.8 and
+ * 28.5 -> 28.5; 64 kB as 32). What is left at the edges is read element by element. */
 #include "codegen/render/render.h"
 
 enum {
@@ -128,11 +129,15 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     for (int k = 0; k < count; k += group) transpose_groups(r, rows + k, lanes, group);
 }
 
+/* In the strip's memory. */
+static int64_t row_bytes(const Render *r, const Slot *s, const Form *form) {
+    return access_bytes(r, s->inst) * r->vector_lanes * form->most_vectors;
+}
+
 /* row, lane: from the strip's first. */
 static IrValue row_address(Render *r, const Slot *s, const Strip *strip, IrValue row, IrValue lane, const Form *form) {
-    int64_t bytes = access_bytes(r, s->inst);
-    IrValue at = build_offset(r->builder, strip->memory, row, bytes * r->vector_lanes * form->most_vectors);
-    return build_offset(r->builder, at, lane, bytes);
+    IrValue at = build_offset(r->builder, strip->memory, row, row_bytes(r, s, form));
+    return build_offset(r->builder, at, lane, access_bytes(r, s->inst));
 }
 
 static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
@@ -191,11 +196,9 @@ static void load_parts(Render *r, const Slot *s, Strip *strip, IrValue row, IrVa
     if (is_wide(form)) prefetch_lanes(r, s, row, lanes, across.index, form);
     Loop parts = loop_begin(r, constant_i64(r, 0), rows, form->part);
     load_strip(r, s, build_add(b, row, parts.index), across.index, form->group, form->part, strip->rows);
-    IrValue lane = lane_in_strip(r, lanes, across.index);
-    for (int n = 0; n < form->part; n++) {
-        IrValue at = build_add(b, parts.index, constant_i64(r, n));
-        build_store(b, strip->rows[n], row_address(r, s, strip, at, lane, form), 0);
-    }
+    IrValue first = row_address(r, s, strip, parts.index, lane_in_strip(r, lanes, across.index), form);
+    for (int n = 0; n < form->part; n++)
+        build_store(b, strip->rows[n], build_offset(b, first, constant_i64(r, n * row_bytes(r, s, form)), 1), 0);
     loop_end(r, &parts);
     loop_end(r, &across);
 }
@@ -252,9 +255,9 @@ int tile_vectors(const Render *r) {
     return vectors;
 }
 
-/* As many rows as fill a line of the narrowest load; of a strip as many as half of the first cache holds. */
+/* As many rows as fill a line of the narrowest load; of a strip as many as a first-level cache of 32 kB would hold. */
 static Form whole_lines(const Render *r, Form part) {
-    enum { MOST_BYTES = 16384 };
+    enum { MOST_BYTES = 32768 };
     int64_t narrow = CACHE_LINE, row_bytes = 0;
     Form form = part;
     form.vectors = tile_vectors(r);
@@ -300,11 +303,13 @@ static void render_strip(Render *r, IrValue row, IrValue rows, Range lanes, cons
         for (int i = 0; i < count; i++) {
             const Slot *s = &r->slots[i];
             strips[i].row[0] = strips[i].rows[n];
-            for (int v = 0; v < form->vectors && strips[i].memory; v++) {
-                IrValue lane = build_add(b, lane_in_strip(r, elements, across.index),
-                                         constant_i64(r, (int64_t)v * r->vector_lanes));
-                strips[i].row[v] =
-                    build_load(b, row_type(r, s, r->vector_lanes), row_address(r, s, &strips[i], at, lane, form), 0);
+            if (!strips[i].memory) continue;
+            IrValue lane = lane_in_strip(r, elements, across.index),
+                    first = row_address(r, s, &strips[i], at, lane, form);
+            for (int v = 0; v < form->vectors; v++) {
+                IrValue skip = constant_i64(r, (int64_t)v * r->vector_lanes * access_bytes(r, s->inst));
+                IrValue from = build_offset(b, first, skip, 1);
+                strips[i].row[v] = build_load(b, row_type(r, s, r->vector_lanes), from, 0);
             }
         }
         render_lanes(r, across.index);
