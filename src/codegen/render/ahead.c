@@ -8,9 +8,9 @@
  * threads. Loops in C, of the time without prefetching: bias, ReLU and square of 8192 x 4096 take 0.97 at 2 KB, 0.88 at 4, 0.87 at
  * 8, 0.82 at 16; residual sum and LayerNormalization of rows of 4 KB 0.71 with one row ahead, 0.68 with two, 0.72 with three, and
  * 0.87 with both streams in the first stage, which waits for memory anyway. `bench_kernels`: the latter on rows of 3 KB from the
- * third cache 1.02 with two rows ahead, 1.08 with three.) Where one stage computes for longer than memory takes, all streams come
- * in it: dropout before a LayerNormalization of 8192 x 1024 (an AMD EPYC of family 25, two threads, 2026-11-29, `bench_kernels`) takes .8 of the time that
- * it takes with them in the later stages, which then wait. */
+ * third cache 1.02 with two rows ahead, 1.08 with three.) Where one stage computes for longer than memory takes,
+ * all streams come in it: dropout before a LayerNormalization of 8192 x 1024 takes .8 of the time that it takes with them in the
+ * later stages, which then wait. (An AMD EPYC of family 25, two threads, 2026-11-29, `bench_kernels`.) */
 enum { AHEAD_BYTES = 12288 };
 
 static int inner_task_axis(const Render *r) {
