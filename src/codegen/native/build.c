@@ -577,26 +577,35 @@ static Inst *moved(IrBuilder *b, Inst *pointer, int64_t by) {
     return address(b, pointer, NULL, 1, by);
 }
 
+/* What of an index an address has for nothing: c of x + c, and 1 to 8 times. */
+static Inst *without_constants(Inst *index, int64_t *scale, int64_t *displacement) {
+    for (;; index = index->args[0]) {
+        if (index->op != I_BINOP || index->args[1]->op != I_CONST) return index;
+        int64_t value = index->args[1]->imm;
+        if (index->kind == IR_ADD && is_small(value) && is_small(*displacement + value * *scale))
+            *displacement += value * *scale;
+        else if (index->kind == IR_SHL && value <= 3 && *scale << value <= 8)
+            *scale <<= value;
+        else
+            return index;
+    }
+}
+
 IrValue build_offset(IrBuilder *b, IrValue pointer, IrValue index, int scale) {
-    int64_t known;
-    Inst *base = pointer->parts[0], *by = index->parts[0];
+    int64_t known, times = scale, displacement = 0;
+    Inst *base = pointer->parts[0];
     if (ir_constant(index, &known))
         return native_value(b, IR_POINTER, moved(b, base, (int64_t)((uint64_t)known * (uint64_t)scale)));
-    if (by->op == I_BINOP && by->kind == IR_SHL && by->args[1]->op == I_CONST && by->args[1]->imm <= 3 &&
-        scale << by->args[1]->imm <= 8) {
-        scale <<= by->args[1]->imm;
-        by = by->args[0];
+    Inst *by = without_constants(index->parts[0], &times, &displacement);
+    if (times > 8 || times & (times - 1)) {
+        by = binop(b, IR_MUL, by, inst_constant(b, IR_I64, &times));
+        times = 1;
     }
-    if (scale > 8 || scale & (scale - 1)) {
-        by = binop(b, IR_MUL, by, inst_constant(b, IR_I64, (int64_t[]){scale}));
-        scale = 1;
+    if (base->op == I_ADDRESS && is_small(displacement + base->imm)) {
+        displacement += base->imm;
+        base = base->args[1] ? address(b, base->args[0], base->args[1], base->scale, 0) : base->args[0];
     }
-    int64_t displacement = 0;
-    if (base->op == I_ADDRESS && !base->args[1]) {
-        displacement = base->imm;
-        base = base->args[0];
-    }
-    return native_value(b, IR_POINTER, address(b, base, by, scale, displacement));
+    return native_value(b, IR_POINTER, address(b, base, by, (int)times, displacement));
 }
 
 static void set_address(Inst *i, Inst *pointer, int64_t displacement) {

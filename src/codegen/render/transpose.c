@@ -303,13 +303,11 @@ static void render_strip(Render *r, IrValue row, IrValue rows, Range lanes, cons
         for (int i = 0; i < count; i++) {
             const Slot *s = &r->slots[i];
             strips[i].row[0] = strips[i].rows[n];
-            if (!strips[i].memory) continue;
-            IrValue lane = lane_in_strip(r, elements, across.index),
-                    first = row_address(r, s, &strips[i], at, lane, form);
-            for (int v = 0; v < form->vectors; v++) {
-                IrValue skip = constant_i64(r, (int64_t)v * r->vector_lanes * access_bytes(r, s->inst));
-                IrValue from = build_offset(b, first, skip, 1);
-                strips[i].row[v] = build_load(b, row_type(r, s, r->vector_lanes), from, 0);
+            for (int v = 0; v < form->vectors && strips[i].memory; v++) {
+                IrValue lane = build_add(b, lane_in_strip(r, elements, across.index),
+                                         constant_i64(r, (int64_t)v * r->vector_lanes));
+                strips[i].row[v] =
+                    build_load(b, row_type(r, s, r->vector_lanes), row_address(r, s, &strips[i], at, lane, form), 0);
             }
         }
         render_lanes(r, across.index);
