@@ -524,6 +524,7 @@ IrValue build_cast(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
     if (x->parts[0]->op == I_CONST && lanes == 1 && cast == IR_BITS) return ir_int(b, type, x->parts[0]->imm);
     if (cast == IR_BITS && (from == IR_I1 || to == IR_I1)) no_rule(b, "bits of a mask");
     if (from == IR_I1 && lanes > 1) { /* masks: zero or one, zero or minus one */
+        if (cast == IR_SEXT && !b->avx512) return condition_lanes(b, x, ir_bits(type));
         if (cast == IR_ZEXT || cast == IR_SEXT)
             return build_select(b, x, ir_int(b, type, cast == IR_ZEXT ? 1 : -1), ir_int(b, type, 0));
         if (cast == IR_UITOF || cast == IR_SITOF)

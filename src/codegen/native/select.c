@@ -327,7 +327,8 @@ static void vector_binop(Select *s, const Inst *i) {
         static const short floats[] = {X_VADDPS, X_VSUBPS, X_VMULPS, X_VDIVPS};
         bool commutes = op == IR_FADD || op == IR_FMUL;
         if (i->element == IR_F16) none_such(s, "arithmetic on f16");
-        bool swap = commutes && (x->op == I_VCONST || (can_fold(s, i, x) && y->op != I_VCONST && !can_fold(s, i, y)));
+        bool from_memory = can_fold(s, i, y) || (y->op == I_VCONST && y->uses == 1); /* else a register holds it */
+        bool swap = commutes && (x->op == I_VCONST || (can_fold(s, i, x) && !from_memory));
         two(s, i, (MachineOp)(floats[op - IR_FADD] + variant_of(i)), length, swap ? y : x, swap ? x : y);
         return;
     }
