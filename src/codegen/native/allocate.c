@@ -371,11 +371,13 @@ typedef struct LifeParts {
     VEC(LifePart) items;
 } LifeParts;
 
+enum { LONGEST = 96 }; /* instructions from a part's first use to its last */
+
 /* At instruction k; a part ends where the next use is more than `near` instructions behind. open: [value] 1 + the number of its
  * latest part. */
 static void note_use(Machine *m, LifeParts *parts, int *open, int value, int k, int near) {
     LifePart *part = open[value] ? &parts->items.items[open[value] - 1] : NULL;
-    if (part && k - part->last <= near) {
+    if (part && k - part->last <= near && k - part->first <= LONGEST) {
         part->last = k;
         part->uses++;
         return;
@@ -433,7 +435,8 @@ static void take_parts(Machine *m, LifeParts *parts, CodeBlock *block, int least
 }
 
 /* The copies of an unrolled body ask for a constant one after the other. In memory it would cost each use a load, and where the
- * instruction has another operand there, an instruction. */
+ * instruction has another operand there, an instruction. One that all of a long body asks for, as Philox for its factors, is in
+ * several parts: somewhere in such a body there is no register, and the whole would get none. */
 static void gather_constants(Machine *m, CodeBlock *block) {
     enum { NEAR = 48, LEAST = 3 }; /* instructions between two uses of a part; how many are worth one more */
     int *open = ARENA_ARRAY(m->arena, int, m->pool.count + 1);
