@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include "base/integer.h"
 #include "base/log.h"
 #include "base/vectors/vector_isa.h"
 
@@ -37,7 +38,9 @@ void tile_products(const TileSet *set, int vectors, int count, TileCall *call, c
     const int64_t depths = call->taps * call->depth;
     int tiles = (count + highest - 1) / highest, same;
     call->ahead = next;
-    call->ahead_step = bytes && depths && tiles ? bytes / (depths * tiles) : 0;
+    /* Upwards: 64 bytes a depth and 22 tiles are 3 for each, where 2 would leave a third of a panel behind. What is asked for beyond it is the
+     * panel's that follows. */
+    call->ahead_step = bytes && depths && tiles ? ceil_div(bytes, depths * tiles) : 0;
     for (; tiles > 0; tiles -= same) {
         int height = (count + tiles - 1) / tiles;
         same = count - (height - 1) * tiles; /* the others are one row lower */
