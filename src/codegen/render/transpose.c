@@ -129,15 +129,11 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     for (int k = 0; k < count; k += group) transpose_groups(r, rows + k, lanes, group);
 }
 
-/* From row to row of the strip's memory, in bytes. */
-static int64_t row_pitch(const Render *r, const Slot *s, const Form *form) {
-    return access_bytes(r, s->inst) * r->vector_lanes * form->most_vectors;
-}
-
 /* row, lane: from the strip's first. */
 static IrValue row_address(Render *r, const Slot *s, const Strip *strip, IrValue row, IrValue lane, const Form *form) {
-    IrValue at = build_offset(r->builder, strip->memory, row, row_pitch(r, s, form));
-    return build_offset(r->builder, at, lane, access_bytes(r, s->inst));
+    int64_t bytes = access_bytes(r, s->inst);
+    IrValue at = build_offset(r->builder, strip->memory, row, bytes * r->vector_lanes * form->most_vectors);
+    return build_offset(r->builder, at, lane, bytes);
 }
 
 static void prefetch_lines(Render *r, IrValue from, IrValue stride, int count) {
@@ -196,9 +192,11 @@ static void load_parts(Render *r, const Slot *s, Strip *strip, IrValue row, IrVa
     if (is_wide(form)) prefetch_lanes(r, s, row, lanes, across.index, form);
     Loop parts = loop_begin(r, constant_i64(r, 0), rows, form->part);
     load_strip(r, s, build_add(b, row, parts.index), across.index, form->group, form->part, strip->rows);
-    IrValue first = row_address(r, s, strip, parts.index, lane_in_strip(r, lanes, across.index), form);
-    for (int n = 0; n < form->part; n++)
-        build_store(b, strip->rows[n], build_offset(b, first, constant_i64(r, n * row_pitch(r, s, form)), 1), 0);
+    IrValue lane = lane_in_strip(r, lanes, across.index);
+    for (int n = 0; n < form->part; n++) {
+        IrValue at = build_add(b, parts.index, constant_i64(r, n));
+        build_store(b, strip->rows[n], row_address(r, s, strip, at, lane, form), 0);
+    }
     loop_end(r, &parts);
     loop_end(r, &across);
 }
