@@ -41,11 +41,9 @@ static void rows_of_matrix(const AttentionRun *run, const AttentionStrides *s, i
                            int64_t count, int64_t *offsets) {
     int64_t queries = run->shape.queries, head, offset = lead_offset(run, s, matrix, &head), query = first % queries;
     head += first / queries;
-    for (int64_t i = 0; i < count; i++) {
-        offsets[i] = offset + head * s->lead[ATTENTION_HEADS] + query * s->row;
-        if (++query < queries) continue;
-        query = 0;
-        head++;
+    for (int64_t i = 0; i < count; head++, query = 0) {
+        int64_t at = offset + head * s->lead[ATTENTION_HEADS] + query * s->row;
+        for (; query < queries && i < count; query++, at += s->row) offsets[i++] = at;
     }
 }
 

@@ -559,7 +559,9 @@ void block_step(const Block *b, const AttentionStep *step, int index, float *x, 
 
 /* ---- the task ---- */
 
-static void scale_results(const Block *b) { b->isa->score_scale(b->results, b->rows, b->width, b->factor); }
+static void scale_results(const Block *b) {
+    b->isa->score_scale(b->results, b->rows, b->width, b->factor, b->result_rows);
+}
 
 /* Exponentials of keys [first, first + count), row `at` of the block's scores and what follows. */
 static void score(const Block *b, int64_t first, int64_t at, int64_t count, bool begins) {
@@ -616,13 +618,25 @@ static void finish_row(const Block *b, int row, const float *values) {
     memcpy(to + 2, values, (size_t)width * sizeof *to);
 }
 
+/* Whether scaled results are the output's rows as they are. Rows of no key, or with a NaN, are attention_store's matter. */
+static bool ends_in_output(const Block *b) {
+    const AttentionRun *run = b->run;
+    const AttentionShape *shape = &run->shape;
+    bool ends = run->dtype == DT_F32 && shape->out.column == 1 && shape->width == b->width && !run->logarithms;
+    for (int r = 0; r < b->rows; r++) ends &= b->sum[r] > 0;
+    return ends;
+}
+
 static void finish(const Block *b) {
-    block_find_rows(b, &b->run->shape.out);
+    const int64_t *offsets = block_find_rows(b, &b->run->shape.out);
     for (int r = 0; r < b->rows && !b->task->partial; r++)
         b->sum[r] = attention_whole_sum(b->run, first_of(b) + r, b->top[r], b->sum[r]);
     for (int r = 0; r < b->columns; r++) b->factor[r] = 1 / b->sum[r];
+    const bool ends = !b->task->partial && ends_in_output(b);
+    if (ends)
+        for (int r = 0; r < b->rows; r++) b->result_rows[r] = (float *)(void *)b->run->output + offsets[r];
     if (!b->task->partial) scale_results(b);
-    for (int r = 0; r < b->rows; r++) finish_row(b, r, b->results + r * b->width);
+    for (int r = 0; r < b->rows && !ends; r++) finish_row(b, r, b->results + r * b->width);
 }
 
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory) {

@@ -322,8 +322,8 @@ typedef struct TileIsa {
     void (*score_gradient)(const ScoreGradient *block);
     /* Of elements [128 group, 128 group + 128) of philox_half_u32 (graph/prim.h): `kept` where the word's upper 24 bits are at least `limit`, else 0. */
     void (*score_draw)(uint64_t seed, uint64_t group, uint32_t limit, float kept, float *to);
-    void (*score_scale)(float *rows, int64_t count, int64_t columns,
-                        const float *factor);                      /* row by row, dense, whole vectors */
+    /* to[i][j] = factor[i] * row i's element j, j < columns: rows are dense, of whole vectors. to: `rows` itself, or other memory. */
+    void (*score_scale)(const float *rows, int64_t count, int64_t columns, const float *factor, void *const *to);
     void (*widen_f16)(const void *from, float *to, int64_t count); /* from: of any alignment */
     void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);
     void (*widen_bf16)(const void *from, float *to, int64_t count); /* likewise */

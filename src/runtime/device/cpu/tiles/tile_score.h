@@ -192,10 +192,12 @@ static void score_gradient(const ScoreGradient *b) {
     }
 }
 
-/* rows[i][j] *= factor[i] for j < columns (whole vectors) */
-static void score_scale(float *rows, int64_t count, int64_t columns, const float *factor) {
-    for (int64_t i = 0; i < count; i++, rows += columns)
-        for (int64_t j = 0; j < columns; j += LANES) *(VFLoose *)(rows + j) *= splat(factor[i]);
+static void score_scale(const float *rows, int64_t count, int64_t columns, const float *factor, void *const *to) {
+    for (int64_t i = 0; i < count; i++, rows += columns) {
+        float *row = to[i];
+        for (int64_t j = 0; j < columns; j += LANES)
+            *(VFLoose *)(row + j) = *(const VFLoose *)(rows + j) * splat(factor[i]);
+    }
 }
 
 /* ---- what is dropped ---- */
