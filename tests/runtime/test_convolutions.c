@@ -1012,17 +1012,19 @@ static Tensor *part_of(Arena *arena, const Tensor *whole, int64_t first, int64_t
 }
 
 Test(convolutions, pointwise_over_parts) {
-    static const int64_t parts[][8] = {{16, 16},         {16, 48},       {32, 64, 96}, {80, 16},
-                                       {24, 24, 24, 24}, {1024, 512},    {17, 17, 17}, {16, 16, 16, 16, 16, 16, 16},
-                                       {17, 34},         {600, 300, 300}},
+    static const int64_t parts[][8] =
+        {{16, 16},         {16, 48},        {32, 64, 96},         {80, 16},
+         {24, 24, 24, 24}, {1024, 512},     {17, 17, 17},         {16, 16, 16, 16, 16, 16, 16},
+         {17, 34},         {600, 300, 300}, {256, 160, 160, 160}, {1072, 16},
+         {255, 102, 51}},
                          outputs[] = {1, 7, 16, 24, 70};
     static const AnchorStep steps[][3] = {{ANCHOR_BIAS, ANCHOR_RELU},
                                           {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
                                           {ANCHOR_BIAS, ANCHOR_SWISH},
                                           {ANCHOR_ROWS, ANCHOR_CHANNELS, ANCHOR_TANH}};
     static const int counts[] = {2, 3, 2, 3}, threads[] = {1, 2, 16};
-    for (uint64_t seed = 0; seed < 60; seed++) {
-        const int64_t *lengths = parts[seed % 10];
+    for (uint64_t seed = 0; seed < 78; seed++) {
+        const int64_t *lengths = parts[seed % 13];
         int count = 0;
         int64_t all = 0, y[4];
         for (; count < 8 && lengths[count]; count++) all += lengths[count];

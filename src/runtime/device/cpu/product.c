@@ -152,7 +152,10 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
 }
 
 /* Long sums are cut into blocks, whose results add up in memory. */
-static bool is_cut(int64_t depth, int64_t taps) { return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth); }
+static bool is_cut(const Product *p) {
+    const Weight *w = p->weight;
+    return p->follows || w->depth > BLOCK_DEPTH || (w->depth && w->taps > BLOCK_DEPTH / w->depth);
+}
 
 /* Rows of one run against one panel. */
 static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *const *results) {
@@ -175,9 +178,11 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
     do { /* at least once: without taps or depth the result is the epilogue of 0 */
-        call.taps = end - t < block_taps ? end - t : block_taps;
-        call.depth = depth - k < block_depth ? depth - k : block_depth;
-        bool done = t + call.taps >= end && k + call.depth >= depth;
+        const int64_t together = p->follows && depth ? least(p->follows[t], most(1, BLOCK_DEPTH / depth)) : 0;
+        call.taps = together ? 1 : least(end - t, block_taps);
+        call.depth = together ? together * depth : least(depth - k, block_depth);
+        const int64_t past = together ? together : call.taps;
+        bool done = t + past >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k * (1 + call.depth_gap);
         call.bias = begins ? e->bias : NULL;
@@ -186,7 +191,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
         if (done) call.bounds = e->bounds;
         run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, results);
         k += call.depth;
-        if (k >= depth) k = 0, t += call.taps;
+        if (k >= depth) k = 0, t += past;
         begins = false;
     } while (t < end);
 }
@@ -203,7 +208,7 @@ static bool is_resident(const Weight *w) {
 static bool finishes_whole_rows(const Product *p) {
     const Weight *w = p->weight;
     return w->groups == 1 && is_resident(w) && !p->source && w->columns <= FINISH_ELEMENTS / TILE_MAX_ROWS &&
-           !is_cut(w->depth, w->taps);
+           !is_cut(p);
 }
 
 /* Raw results in a row of a block, whole vectors. */
@@ -215,7 +220,7 @@ static int64_t block_width(const Product *p) {
 
 static int64_t block_rows(const Product *p, int64_t rows) {
     const Weight *w = p->weight;
-    if (w->form.kind || is_cut(w->depth, w->taps)) return rows;
+    if (w->form.kind || is_cut(p)) return rows;
     int64_t height = w->set->rows[w->set->vectors];
     int64_t most_rows = most(1, FINISH_ELEMENTS / most(1, block_width(p)) / TILE_MAX_ROWS) * TILE_MAX_ROWS;
     most_rows = least(FINISH_ROWS, most_rows);
@@ -234,7 +239,7 @@ static bool ends_in_registers(const Slice *slice) {
     const Weight *w = slice->product->weight;
     const Finish *finish = slice->product->epilogue->finish;
     return finish && finish->rounded && finish->rounded->dtype == DT_BF16 && w->set->end_row && !w->form.kind &&
-           !is_cut(w->depth, w->taps) && (!slice->joint || slice->joint >= w->depth);
+           !is_cut(slice->product) && (!slice->joint || slice->joint >= w->depth);
 }
 
 /* One run of rows against one panel, or against all. */
