@@ -178,10 +178,9 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
     do { /* at least once: without taps or depth the result is the epilogue of 0 */
-        const int64_t together = p->follows && depth ? least(p->follows[t], most(1, BLOCK_DEPTH / depth)) : 0;
-        call.taps = together ? 1 : least(end - t, block_taps);
-        call.depth = together ? together * depth : least(depth - k, block_depth);
-        const int64_t past = together ? together : call.taps;
+        const int64_t past = least(p->follows ? p->follows[t] : end - t, block_taps);
+        call.taps = p->follows ? 1 : past;
+        call.depth = p->follows ? past * depth : least(depth - k, block_depth);
         bool done = t + past >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k * (1 + call.depth_gap);

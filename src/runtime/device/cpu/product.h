@@ -141,8 +141,8 @@ typedef struct Product {
     const int64_t *merged_offsets; /* [taps / merged] */
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
     bool inside;                   /* all rows are interior */
-    /* Not NULL: [taps], how many taps from this one on follow each other in memory in all rows, which have no interior ones: they are
-     * multiplied as one, and such runs of taps add up in memory. */
+    /* Not NULL: [taps], how many taps from this one on follow each other in memory in all rows, none of which is interior: they are
+     * multiplied as one, and such runs of taps add up in memory. There is a tap at least. */
     const int64_t *follows;
     ProductRows row_kind;
     const TileBlocks *blocks; /* that multiply rows that are not as given */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a product that no memory holds as a whole: each is joined of a row of every one of several tensors, and read
- * where those stand. All are cut into pieces of one length, which is a divisor of each tensor's rows; a piece is a tap. */
+ * where those stand. All are cut into pieces of one length, which is a divisor of each tensor's rows; a piece is a tap. Where
+ * pieces are short, those of one tensor are multiplied as one (Product.follows). */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ROW_PARTS_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_ROW_PARTS_H
 

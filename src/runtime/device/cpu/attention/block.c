@@ -605,17 +605,14 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
 /* The number of the task's first row among all. */
 static int64_t first_of(const Block *b) { return b->task->matrix * b->run->rows + b->task->first_row; }
 
-static void finish_row(const Block *b, int row, const float *values) {
-    const AttentionTask *task = b->task;
-    int64_t width = b->run->shape.width;
-    if (!task->partial) {
-        attention_store(b->run, b->offsets[row], values, b->sum[row], b->top[row], first_of(b) + row);
-        return;
+/* The results of some of the keys, for who joins them with those of the others. */
+static void keep_part(const Block *b) {
+    float *to = b->task->partial;
+    for (int r = 0; r < b->rows; r++, to += b->task->partial_stride) {
+        to[0] = b->top[r];
+        to[1] = b->sum[r];
+        memcpy(to + 2, b->results + r * b->width, (size_t)b->run->shape.width * sizeof *to);
     }
-    float *to = task->partial + row * task->partial_stride;
-    to[0] = b->top[row];
-    to[1] = b->sum[row];
-    memcpy(to + 2, values, (size_t)width * sizeof *to);
 }
 
 /* Whether scaled results are the output's rows as they are. Rows of no key, or with a NaN, are attention_store's matter. */
@@ -628,15 +625,17 @@ static bool ends_in_output(const Block *b) {
 }
 
 static void finish(const Block *b) {
-    const int64_t *offsets = block_find_rows(b, &b->run->shape.out);
-    for (int r = 0; r < b->rows && !b->task->partial; r++)
-        b->sum[r] = attention_whole_sum(b->run, first_of(b) + r, b->top[r], b->sum[r]);
-    for (int r = 0; r < b->columns; r++) b->factor[r] = 1 / b->sum[r];
-    const bool ends = !b->task->partial && ends_in_output(b);
-    if (ends)
-        for (int r = 0; r < b->rows; r++) b->result_rows[r] = (float *)(void *)b->run->output + offsets[r];
-    if (!b->task->partial) scale_results(b);
-    for (int r = 0; r < b->rows && !ends; r++) finish_row(b, r, b->results + r * b->width);
+    const AttentionRun *run = b->run;
+    const int64_t *offsets = block_find_rows(b, &run->shape.out), first = first_of(b);
+    for (int r = 0; r < b->rows; r++) {
+        b->sum[r] = attention_whole_sum(run, first + r, b->top[r], b->sum[r]);
+        b->factor[r] = 1 / b->sum[r];
+    }
+    const bool ends = ends_in_output(b);
+    for (int r = 0; r < b->rows && ends; r++) b->result_rows[r] = (float *)(void *)run->output + offsets[r];
+    scale_results(b);
+    for (int r = 0; r < b->rows && !ends; r++)
+        attention_store(run, offsets[r], b->results + r * b->width, b->sum[r], b->top[r], first + r);
 }
 
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory) {
@@ -657,5 +656,8 @@ void attention_task(const AttentionRun *run, const AttentionTask *task, void *me
     take_queries(&b);
     for (int64_t at = task->first_key; at < task->end_key && !pool_is_stopped(); at += b.keys)
         run_block(&b, at, least(b.keys, task->end_key - at), at == task->first_key);
-    finish(&b);
+    if (task->partial)
+        keep_part(&b);
+    else
+        finish(&b);
 }
